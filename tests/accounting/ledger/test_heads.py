@@ -188,9 +188,9 @@ def test_beat_makes_no_seal_again(sealed: Cast, caplog: pytest.LogCaptureFixture
 
 
 def test_what_beat_seals_again_is_told_by_the_heads(sealed: Cast) -> None:
-    """Proves that the missing head reveals a change if somebody also deletes the heads of the changed book.
+    """Proves that verify_ledger finds a change even if the attacker deletes all seals and heads of the changed book.
 
-    In this case the periodic task seals the changed rows again.
+    The periodic task (Celery beat) then seals the changed rows again, but the numbers of the deleted heads are missing.
     """
     forge(
         *ALTERED,
@@ -262,8 +262,8 @@ def row_of(place: str, part: str) -> str:
 
 
 def told_of_rows() -> str:
-    """Returns the first problem that the checks find, or "OK". Skips the check of the guards, because they are
-    disabled."""
+    """Returns the first problem that the checks find, or "OK". Skips the check that all guards (triggers) are enabled,
+    because tests disable them."""
     checks = (check for check in CHECKS if check is not a_guard_is_off)
     return next((str(found) for check in checks if (found := check()) is not None), "OK")
 

@@ -100,10 +100,9 @@ def test_each_currency_has_an_identity_of_its_own_that_closes(cast: Cast, settin
 def test_what_was_billed_in_a_currency_in_which_nothing_was_closed_is_told_when_it_is_archived(
     cast: Cast,
 ) -> None:
-    """Proves that the report shows bills in a currency in which no hour was closed, after these bills were archived.
+    """Proves that the report still shows a bill in euros after the bill's hour was closed in US dollars and archived.
 
-    Such bills exist because prices had no currency in earlier releases, and Fairlot's currency could change within an
-    hour.
+    Fairlot's currency could change within an hour, because prices had no currency in earlier releases.
     """
     book(cast)
     Price.objects.update(currency="USD")
