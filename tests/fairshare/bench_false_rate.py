@@ -1,8 +1,8 @@
-"""Measures how many sharing anomalies the analysis finds in faultless histories, and how many of the delayed jobs it
-finds.
+"""Measures two figures at several loads: the fraction of jobs in faultless histories that the analysis reports as
+sharing anomalies, and how many deliberately delayed jobs it finds.
 
-Both are measured for several loads. Usage: `python -m tests.fairshare.bench_false_rate [SEEDS DAYS]`. The first figures
-are those in fairshare.counterfactual.anomalies.FALSE_RATES.
+Usage: `python -m tests.fairshare.bench_false_rate [SEEDS DAYS]`. FALSE_RATES in fairshare.counterfactual.anomalies
+contains the fractions.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ def _times(factor: float) -> Lie:
 
 
 def _last(factor: float, part: float) -> Lie:
-    """Returns a lie that multiplies the speed-ups of the team's last jobs by `factor`, from fraction `part` of its jobs
-    on.
+    """Returns a lie that multiplies the speed-ups of the team's last jobs by `factor`. These are the jobs that would
+    wait.
 
-    These jobs would wait.
+    `part` is the fraction of the team's jobs that come before them, whose speed-ups stay true.
     """
     return lambda own, others: np.where(np.arange(len(own)) < part * len(own), own, own * factor)
 

@@ -283,7 +283,7 @@ def test_work_lost_with_a_node_makes_a_job_end_late() -> None:
 def test_repeated_starts_are_not_lost_work() -> None:
     """Proves that a start that must be repeated after a failure counts as switching, not as lost work.
 
-    Ten minutes of the lost hour were such a start.
+    The first attempt took an hour, and its work is lost. The first ten minutes of this hour were the start.
     """
     attempts = [
         attempt(0, HOUR, 0, starts_in=600.0, lost_from=0.0),

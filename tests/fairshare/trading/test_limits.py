@@ -135,8 +135,8 @@ def with_limits(draw: st.DrawFn) -> Snapshot:
 
 
 def given_across(accounts: Accounts, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
-    """Returns two arrays (T, K): GPUs that each account gave to accounts outside its subtree, and whether it traded the
-    generation."""
+    """Returns two arrays (accounts, generations): the GPUs that each account gave to accounts outside its subtree, and
+    whether it traded the generation with them."""
     tree = Tree.of(accounts.parent)
     gave, touched = np.zeros(accounts.owed.shape), np.zeros(accounts.owed.shape, dtype=bool)
     for trade in decision.trades:
