@@ -44,7 +44,8 @@ def database_as_of(targets: Sequence[tuple[str, str]]) -> Iterator[MigrationExec
 
 @contextmanager
 def _one_process_at_a_time() -> Iterator[CursorWrapper]:
-    """Yields a cursor of the server's own database. Only one process of the test run is inside the block at a time."""
+    """Yields a cursor of PostgreSQL's default database. Only one process of the test run executes the `with` block at a
+    time."""
     with connection._nodb_cursor() as cursor:  # an advisory lock counts in one database only
         cursor.execute("SELECT pg_advisory_lock(2)")  # until the connection is closed
         yield cursor

@@ -51,7 +51,7 @@ class Machines:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
-    """Yields two real nodes with four GPUs each. Each node has another GPU type."""
+    """Yields two real nodes: one with four A100, the other with four V100."""
     try:
         machine.prepare()
     except machine.Unfit as unfit:

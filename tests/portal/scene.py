@@ -75,7 +75,7 @@ class Scene:
 
 
 def with_a_session(scene: Scene) -> Scene:
-    """Starts a session of Bob's in Astro, which waits. Returns the scene."""
+    """Creates a notebook session of Bob's in Astro, which waits for GPUs. Returns the scene."""
     spec = JobSpec(name="supernova-notes", command="serve", port=8000)
     people = scene.people
     start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
