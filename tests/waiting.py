@@ -36,8 +36,10 @@ def wait_for(
 ) -> T:
     """Calls `probe` every `every` seconds until its result is true, and returns this result.
 
-    Raises AssertionError with the text `what` after `seconds` seconds. If this text has not changed for `stall()`
-    seconds, raises the error earlier.
+    Raises AssertionError after `seconds` seconds, or after `stall()` seconds without progress.
+
+    `what`: the text of the error, which says what was awaited. It can also be a function that returns the text. A
+    changed text, such as one with a new count, then shows progress. A fixed text never shows progress.
     """
     global polls  # noqa: PLW0603 - one number, which tests/hangs.py reads
     waited, changed, last = 0.0, 0.0, time.monotonic()

@@ -104,10 +104,12 @@ class Played:
 
     @cached_property
     def _counted(self) -> tuple[Floats, Floats]:
-        """Returns a pair: the array `lag` (R, T), and the GPU-quanta that each leaf received in all rounds, as an array
-        (T,).
+        """Returns a pair of arrays in GPU-quanta: the lag of each leaf after each of R rounds (R, T), and the GPU time
+        that each leaf received in all rounds (T,).
 
-        Both arrays leave out the same GPU time: the harmless use of GPUs that `lag` does not count.
+        The lag is the GPU time received minus the GPU time due; the property `lag` describes it. Both arrays leave out
+        the same GPU time, which harms nobody: time on GPUs that no leaf behind its share could use. This time is left
+        out only as far as it would raise the lag of its leaf above `fluid`.
         """
         ahead, counted = np.zeros((2, len(self.economy.accounts)))
         found = []
@@ -162,7 +164,8 @@ class Played:
     def served(self) -> float:
         """Returns the GPU time that all leaves together received, as a fraction of the GPU time due to them, at most 1.
 
-        The fraction is below 1 if gangs leave gaps on nodes. GPU time that `lag` does not count is left out here, too.
+        The fraction is below 1 if gangs leave gaps on nodes. The GPU time that `lag` leaves out, because it harms
+        nobody, is left out here, too.
         """
         due = sum(share.sum() for share in self.shares)
         return min(self._counted[1].sum() / due, 1.0) if due else 1.0

@@ -394,12 +394,13 @@ def _busy(played: Played) -> Verdict | None:
 
 
 def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool:
-    """Returns whether a leaf would have the same right to `more` additional GPUs as to its GPUs in the round `one`.
+    """Returns whether `more` additional GPUs would be of the same kind as the GPUs that a leaf holds in the round
+    `one`: guaranteed or surplus.
 
-    The right is the same in two cases:
+    Surplus are GPUs beyond an account's guarantee and its savings (the unused guarantee of earlier rounds). The kind is
+    the same in two cases:
     - With the additional GPUs, the leaf and all accounts above it would still be within their guarantees.
-    - The leaf or an account above it already exceeds its guarantee and its savings (the unused guarantee of earlier
-      rounds). That account then has surplus GPUs, and the additional GPUs would be surplus, too.
+    - The leaf or an account above it already has surplus GPUs. The additional GPUs would be surplus, too.
     """
     oracle, use = played.oracle(one), played.used[one.number]
     path = played.economy.paths[leaf]

@@ -98,9 +98,10 @@ def started(nodes: int, gpus: int) -> Iterator[ControlPlane]:
 
 @contextmanager
 def attached(plane: ControlPlane, *, writes_per_second: float) -> Iterator[Bench]:
-    """Yields a Bench with this cluster attached, and WORKERS processes that carry out its orders.
+    """Yields a Bench: the cluster of `plane`, attached to Fairlot. WORKERS processes carry out its orders.
 
-    A burst may contain as many writes as two seconds allow at the rate `writes_per_second`.
+    `writes_per_second`: the rate limit for Fairlot's write requests to the API server. The largest burst is twice this
+    number of requests.
     """
     kubeconfig = deployed.flattened(plane.kubeconfig(deployed.FAIRLOT))
     limits = {"writes_per_second": writes_per_second, "writes_at_once": 2 * writes_per_second}

@@ -103,7 +103,11 @@ def snapshot(
 
 
 def situation(given: Snapshot) -> Situation:
-    """Returns the default policy's situation before its first decision, with the options and debts of the snapshot."""
+    """Returns the situation before the first decision: the default policy, its view of the cluster, and its state.
+
+    The view is the snapshot `given`. The policy's options are taken from the settings in the snapshot, and its state
+    from the GPU time that the snapshot says accounts are owed.
+    """
     return Situation.first(policy_of(given.settings), given)
 
 

@@ -67,12 +67,12 @@ class Legs:
 
 
 def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats) -> Floats:
-    """Returns the size of each trade in GPUs, reduced to what limited capacities allow, as an array (D,).
+    """Returns the size of each of D trades in GPUs, reduced to what limited capacities allow, as an array (D,).
 
     A capacity is an amount on which several trades draw, such as the GPUs that an account may still give away. A trade
     may draw on several capacities. If a capacity does not suffice for all trades, earlier trades are served first.
 
-    - `gpus` (D,): the size of each of D trades before the reduction.
+    - `gpus` (D,): the size of each trade before the reduction.
     - `trade`, `room_of` and `needs`: three arrays of the same length. The entries at the same index say which trade
       draws on which capacity, and how much it draws for each GPU of the trade.
     - `room`: the available amount of each capacity.
@@ -145,7 +145,7 @@ class Borders:
         return found
 
     def within(self, gpus: Floats, crossed: Legs, share: Floats) -> Floats:
-        """Returns the sizes of trades, reduced to what limits allow, in GPUs, as an array (D,).
+        """Returns the sizes of D trades in GPUs, reduced to what limits allow, as an array (D,).
 
         - `gpus` (D,): the size of each trade before the reduction.
         - `crossed`: the legs that count towards limits, as the method `crossed` returns them.
@@ -169,7 +169,7 @@ class Borders:
         """Records trades: subtracts the GPUs that each account gives away in the trades from the GPUs that it may still
         give away.
 
-        `gpus` (D,): the size of each trade. `crossed`: the legs of these trades that count towards limits, as the
+        `gpus` (D,): the size of each of D trades. `crossed`: the legs of these trades that count towards limits, as the
         method `crossed` returns them.
         """
         left = self._limits.left

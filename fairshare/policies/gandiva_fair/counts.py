@@ -31,10 +31,10 @@ class Counts:
         self._binding_claims = self._claims
 
     def beyond_claims(self) -> Counts:
-        """Returns an object that shares these counts, but ignores the bounds in `limits.claims`.
+        """Returns an object that shares these counts, but ignores the limits in `limits.claims`.
 
-        These bounds say up to how many GPUs an account takes part in the sharing. The GPUs that the sharing leaves free
-        may be given out beyond these bounds.
+        Beyond these limits, an account may use only GPUs that nobody else can use. The object is for giving out such
+        GPUs.
         """
         counts = copy(self)
         counts._binding_claims = None

@@ -19,8 +19,9 @@ class Flow:
     How a class keeps its guaranteed GPUs depends on its jobs:
     - If the jobs are faster on some generations than on others, the guarantee has its own row. This row always holds
       all GPUs of the guarantee.
-    - If the jobs are equally fast wherever they may run, only the total of the leaf account is guaranteed. `base` says
-      how many of the GPUs that the class holds count towards this total.
+    - If the jobs are equally fast wherever they may run, the guarantee has no row. The leaf account then keeps only the
+      total of its guaranteed GPUs: they may move to other generations and to other classes of the account. `base` has
+      the guaranteed GPUs of the class, which are its part of this total.
 
     Arrays are (K, C) instead of (C, K), because numpy is several times as fast if the last axis is long.
     """

@@ -21,9 +21,10 @@ LEAST_RATIO = 1e-6  # at a lower ratio an account counts as not wanting the GPU
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """The GPUs of fast generations that accounts would sell or buy, as B blocks.
+    """B blocks of GPUs that accounts would sell or buy.
 
-    A block is the GPUs that one job would trade, on one of P pairs of a slow and a fast generation.
+    A block belongs to one job and to one pair of a slow and a fast generation. It is the GPUs of the fast generation
+    that the job would trade for GPUs of the slow generation.
     """
 
     trader: Ints  # (B,) pair × L + account

@@ -209,8 +209,9 @@ class Network:
         """Returns how many more GPUs each row (class of jobs) can use within the upper bounds of its groups, as an
         array (C,).
 
-        If `who` (C,) is given, the result is 0 for rows that it does not mark, and what a group may still get is
-        divided among the marked rows only.
+        The GPUs that a group may still get are divided among its rows, in proportion to the GPUs that the rows can use.
+
+        `who` (C,): marks the rows that take part in this division, by default all. The result is 0 for all other rows.
         """
         has = self.flow.held.sum(axis=0)
         wanted = self.flow.beside(has) if who is None else self.flow.beside(has) * who

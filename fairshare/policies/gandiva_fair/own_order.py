@@ -63,8 +63,9 @@ class Rows:
         An account wants its jobs in the order of priority, then age. Jobs that come too late in this order to get GPUs
         are left out.
 
-        Progress has two units: GPUs of the job's fastest generation, and GPUs of the generation that is slowest on
-        average. For each unit, `units` has the progress that a GPU of each generation gives each job.
+        The field `units` of the result has two arrays (R, K): the progress that one GPU of each generation gives each
+        job, in two units. The first array counts GPUs of the job's fastest generation. The second array counts GPUs of
+        the generation that is slowest on average over all jobs.
         """
         some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
         some = some[np.lexsort((-jobs.priority[some], *sort_keys(jobs.account[some])))]

@@ -40,8 +40,11 @@ class Picked:
     def on_idle(self) -> Picked:
         """Returns a copy of this object for giving out the GPUs that the sharing leaves free.
 
-        A gang that is picked with the copy is picked in `self`, too. The copy also lists it in `idle_jobs`. The copy
-        ignores the bounds in `limits.claims`, which say up to how many GPUs an account takes part in the sharing.
+        The copy and `self` share the list of picked gangs, so that a gang picked with the copy is also picked in
+        `self`. Only the copy lists this gang in `idle_jobs`.
+
+        Some limits (`limits.claims`) allow an account more GPUs if nobody else can use them. The copy ignores these
+        limits.
         """
         picked = copy(self)
         picked.counts, picked.idle_jobs = self.counts.beyond_claims(), []

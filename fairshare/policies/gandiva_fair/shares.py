@@ -266,7 +266,8 @@ def _divide(  # noqa: PLR0917 - in the order of the formula
 ) -> Floats:
     """Computes the share of each account, in GPUs of each generation, as an array (T, K).
 
-    The total of each account is decided first, depth by depth from the roots down. The generations are decided last.
+    First, the total GPUs of each account over all generations are decided, depth by depth from the roots down. After
+    that, GPUs are moved to generations where the jobs are faster, without changing the totals.
 
     - `flow`: the classes of jobs, which hold their guaranteed GPUs.
     - `tickets` (T,): the tickets of each account.

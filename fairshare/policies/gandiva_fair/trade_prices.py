@@ -107,7 +107,7 @@ class Offers:
         )
 
     def parts(self, offer: Ints) -> tuple[Ints, Ints, Floats]:
-        """Returns how each trade is divided among traders. `offer` (D,): the offer of each trade, which may have
+        """Returns how each of D trades is divided among traders. `offer` (D,): the offer of each trade, which may have
         several traders.
 
         The result is three arrays with one entry for each trader in each trade: the trade, the trader, and the trader's

@@ -150,7 +150,7 @@ class _Market:
     def _legs(
         self, margins: Margins, sellers: Offers, buyers: Offers, matches: Matches
     ) -> tuple[Legs, Floats]:
-        """Returns a pair: the legs of the matched trades, and the sizes of these trades in GPUs, as an array (D,).
+        """Returns a pair: the legs of D matched trades, and the sizes of these trades in fast GPUs, as an array (D,).
 
         A leg is what one account gives and takes in one trade. The sizes are reduced to what buyers can pay for and
         sellers can use.
@@ -172,9 +172,13 @@ class _Market:
         return sells + buys, gpus
 
     def _settle(self, legs: Legs, gpus: Floats) -> Floats:
-        """Makes the trades and returns their final sizes in GPUs, as an array (D,).
+        """Makes D trades and returns their final sizes in GPUs of the fast generation, as an array (D,).
 
-        Trades are first halved, then cancelled, if an account would make less progress because of them.
+        If an account would make less progress after the trades, all its trades are halved. If it would still make less
+        progress, they are cancelled.
+
+        `legs`: what each account gives and takes in each trade. `gpus` (D,): the sizes of the trades before they are
+        reduced.
         """
         leaf, before, gpus = np.searchsorted(self._rows.account, legs.account), self._progress, gpus.copy()
         asked, share, self._progress = _marked(leaf, before), self.share, before.copy()

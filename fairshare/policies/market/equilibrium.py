@@ -1,11 +1,13 @@
 """Computes a competitive equilibrium of a market for GPU time.
 
-Without caps on demand, the equilibrium would be the maximum of a concave function. With caps it is not, so that it is
-found in another way: the conditions of an equilibrium are relaxed by a slack (`conditions.py`). With a large slack,
-they have exactly one solution. As the slack decreases, the solution moves along a path. In places, the path turns back
-towards more slack, where Newton's method with steadily decreasing slack fails. The algorithm therefore takes steps
-along the path, whether the slack decreases or increases there, until almost no slack is left. See Allgower and Georg,
-"Introduction to Numerical Continuation Methods", SIAM 2003, chapters 2 and 6.
+Without caps on demand, the equilibrium would be the maximum of a concave function, and a standard method would find it.
+With caps, the equilibrium is not such a maximum. So this module relaxes the conditions of an equilibrium by a slack
+(`conditions.py`). With a large slack, the conditions have exactly one solution. As the slack decreases, the solution
+moves along a path, which ends at the equilibrium when no slack is left.
+
+In places, the path turns back towards more slack. Newton's method with steadily decreasing slack fails there. The
+algorithm therefore follows the path even where the slack increases, until almost no slack is left. See Allgower and
+Georg, "Introduction to Numerical Continuation Methods", SIAM 2003, chapters 2 and 6.
 """
 
 from __future__ import annotations

@@ -54,8 +54,11 @@ def a_quota(cast: Cast) -> Quota:
 
 
 def stopped(why: str) -> dict[str, Any]:
-    """Creates a ledger head that is two days old, so that sealing stops. Returns the arguments of the action
-    resume_sealing."""
+    """Stops sealing, and returns the arguments of the action resume_sealing, with the reason `why`.
+
+    The function creates a ledger head (record of the last seal) that is two days old. Sealing stops if the last head is
+    more than a day old.
+    """
     at = datetime.now(UTC) - timedelta(days=2)
     LedgerHead.objects.create(number=1, at=at, book=0, seal=0, seal_digest=b"", digest=b"")
     return {"reason": why}

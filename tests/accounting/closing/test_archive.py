@@ -570,7 +570,9 @@ def test_of_an_archived_month_a_team_is_told_all_but_parts_of_days_of_other_cloc
     """Proves that a report by days of an archived month is complete in time zones whose days consist of whole UTC
     hours.
 
-    In Kolkata midnight is within a UTC hour, so the report lacks the usage of that hour by day and says so.
+    For archived time, the database has only sums over whole UTC hours. In Kolkata (UTC+5:30), midnight is in the middle
+    of a UTC hour, whose sum cannot be divided between two days. So the days of the report lack this usage, and
+    `lacks_before` says so. The totals are complete.
     """
     book(cast, begins=NOON + minutes(370), ends=NOON + minutes(410))
     book(cast, lease_id=2, job_id=2, tenant=cast.bio, user=cast.charlie)

@@ -91,9 +91,9 @@ def test_no_lie_gains_five_percent_where_claims_are_bounded(name: str, bound: Bo
 
 
 def test_some_lies_gain_more_where_claims_are_believed() -> None:
-    """Proves that lies gain more if all reports are believed.
+    """Proves that a lie can gain more than five percent if the policy believes all reported speeds.
 
-    So test_no_lie_gains_five_percent_where_claims_are_bounded can fail.
+    So test_no_lie_gains_five_percent_where_claims_are_bounded passes because claims are bounded.
     """
     assert len(LIES) == 24
     assert max(gain(LIES["all × 1.25"], seed, bound="none") for seed in range(12)) > 0.05

@@ -226,9 +226,9 @@ def test_no_team_makes_less_progress_by_its_own_order(spread: float, order: Orde
 
 
 def test_a_buyer_that_forgets_what_it_pays_with_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Proves that teams lose progress if a buyer ignores the worth of the GPUs with which it pays.
+    """Proves that some teams lose progress if the market does not compare their progress before and after trades.
 
-    So test_no_team_makes_less_progress_by_its_own_order can fail.
+    So test_no_team_makes_less_progress_by_its_own_order passes because of this comparison.
     """
     monkeypatch.setattr(Rows, "progress", lambda self, row, use: np.ones((2, len(self.account))))
     lost = 0

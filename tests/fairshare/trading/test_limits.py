@@ -165,7 +165,10 @@ def test_no_trade_exceeds_any_limit(given: Snapshot) -> None:
 
 
 def test_the_limits_above_bind_in_some_examples() -> None:
-    """Proves that limits restrict trades in some examples, so that test_no_trade_exceeds_any_limit can fail."""
+    """Proves that an account without limits gives away more than one GPU.
+
+    So limits of one GPU or less, as in test_no_trade_exceeds_any_limit, do restrict trades.
+    """
     free = market(1.0, 2.0, 6.0)
     gave, _ = given_across(free.accounts, decide(free, seed=0))
     assert gave.max() > 1.0

@@ -85,7 +85,8 @@ def test_forged_leases_and_nodes_are_reported(closed: World) -> None:
 def test_beat_gives_no_seals_again_to_a_book_that_lost_them(closed: World) -> None:
     """A changed bill is found even if someone also deletes the hash chain of the bill's cluster.
 
-    Beat does not compute a new chain, because a ledger head still refers to the deleted one.
+    The scheduler of periodic tasks (beat) does not compute a new chain, because a ledger head still refers to the
+    deleted chain.
     """
     book = closed.cluster.pk
     with without_guards(), connection.cursor() as cursor:

@@ -51,8 +51,11 @@ class CountingOptions:
 
 
 class Counting:
-    """A policy that decides like gandiva_fair. Its state has the time and usage of every account in the tree, as
-    totals."""
+    """A policy that decides like version 1 of gandiva_fair. Its state has two running totals for every account.
+
+    - `known`: the seconds since the policy first saw the account, times the option `by`.
+    - `got`: the GPU-seconds of each generation that the account and all accounts below it received.
+    """
 
     name: ClassVar[str] = "counting"
     version: ClassVar[int] = 3

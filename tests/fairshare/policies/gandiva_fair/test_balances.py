@@ -84,10 +84,10 @@ def test_balances_end_with_absence_and_may_grow_to_two_turns_of_the_largest_gang
 
 
 def test_a_team_is_charged_for_all_its_users():
-    """Proves that a team's savings of guaranteed time fall by the time that any of its users receives.
+    """Proves that GPU time that any user of a team receives reduces the guaranteed time that the team is owed.
 
-    One user received its own guaranteed time and also that of the other user. So the other user has savings, but the
-    team has none.
+    One user received its own guaranteed time and also that of the other user. So the other user is owed guaranteed
+    time, but the team is owed none.
     """
     tree = Tree.of(np.array([-1, -1, 0, 0]))
     shares = by_hand([[4.0], [4.0], [2.0], [2.0]])
