@@ -65,7 +65,7 @@ class Rows:
 
         The field `units` of the result has two arrays (R, K): the progress that one GPU of each generation gives each
         job, in two units. The first array counts GPUs of the job's fastest generation. The second array counts GPUs of
-        the generation that is slowest on average over all jobs.
+        the generation that is slowest on average.
         """
         some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
         some = some[np.lexsort((-jobs.priority[some], *sort_keys(jobs.account[some])))]

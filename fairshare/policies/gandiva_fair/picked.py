@@ -40,7 +40,7 @@ class Picked:
     def on_idle(self) -> Picked:
         """Returns a copy of this object for giving out the GPUs that the sharing leaves free.
 
-        The copy and `self` share the list of picked gangs, so that a gang picked with the copy is also picked in
+        The copy and `self` share the record of picked gangs, so that a gang picked with the copy is also picked in
         `self`. Only the copy lists this gang in `idle_jobs`.
 
         Some limits (`limits.claims`) allow an account more GPUs if nobody else can use them. The copy ignores these

@@ -1,9 +1,9 @@
 """Computes a competitive equilibrium of a market for GPU time.
 
-Without caps on demand, the equilibrium would be the maximum of a concave function, and a standard method would find it.
-With caps, the equilibrium is not such a maximum. So this module relaxes the conditions of an equilibrium by a slack
+Without caps on demand, the equilibrium would be the maximum of a concave function. With caps, the equilibrium is not
+such a maximum and must be found in another way. This module relaxes the conditions of an equilibrium by a slack
 (`conditions.py`). With a large slack, the conditions have exactly one solution. As the slack decreases, the solution
-moves along a path, which ends at the equilibrium when no slack is left.
+moves along a path and comes closer to an equilibrium.
 
 In places, the path turns back towards more slack. Newton's method with steadily decreasing slack fails there. The
 algorithm therefore follows the path even where the slack increases, until almost no slack is left. See Allgower and

@@ -1,6 +1,7 @@
 """Network addresses for the network policies of jobs are parsed, and invalid ones are refused with the reason.
 
-The portal's web servers are given as addresses or pods. Admins enter the address ranges that jobs may reach.
+Fairlot's settings name the portal's web servers, which may connect to sessions, as addresses or pods. Admins enter the
+address ranges that jobs may reach.
 """
 
 from __future__ import annotations
