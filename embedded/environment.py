@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from embedded.processes import StartError
-from embedded.servers import Postgres, Server, Valkey, secret
+from embedded.servers import Postgres, Server, Valkey, replace_text, secret
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -46,6 +46,20 @@ class Home:
     @property
     def demo_passwords(self) -> Path:
         return self.var / "secrets" / "demo-passwords"
+
+    @property
+    def demo_loaded(self) -> bool:
+        return (self.var / "demo-loaded").exists()
+
+    def is_prepared(self, code: str) -> bool:
+        """Returns whether the embedded database was prepared with this code; `code` is a `code_fingerprint`."""
+        stamp = self.var / "prepared"
+        return self.demo_loaded and stamp.exists() and stamp.read_text() == code
+
+    def note_prepared(self, code: str) -> None:
+        """Notes that the embedded database has the demo data, and that it was prepared with this code."""
+        (self.var / "demo-loaded").touch()
+        replace_text(self.var / "prepared", code)
 
     def make(self) -> None:
         for folder in (self.var, self.logs):

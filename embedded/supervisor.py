@@ -18,7 +18,6 @@ from embedded.display import Display
 from embedded.environment import ROOT, AlreadyRunningError, Home, code_fingerprint, given, manage
 from embedded.leftovers import end_leftovers, guarded, service_mark
 from embedded.processes import StartError, kill_group, spawn
-from embedded.servers import replace_text
 from embedded.services import Program, ServerService, Service, portal_programs
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -109,11 +108,10 @@ class Supervisor:
         Does nothing if the embedded database was already prepared with the same code. Returns whether this was the
         first start of an embedded database.
         """
-        loaded, stamp = self.home.var / "demo-loaded", self.home.var / "prepared"
         own = not given("DATABASE_URL")  # the demo must not be loaded into a database that DATABASE_URL names
-        first_time = own and not loaded.exists()
-        wanted = code_fingerprint()
-        if own and not first_time and stamp.exists() and stamp.read_text() == wanted:
+        first_time = own and not self.home.demo_loaded
+        code = code_fingerprint()
+        if own and self.home.is_prepared(code):
             self.prepared = True
             return False
         demo = ["--demo", str(self.home.demo_passwords)] if first_time else []
@@ -128,10 +126,8 @@ class Supervisor:
             self._give_in_to_requests()
             raise
         self.prepared = True
-        if first_time:
-            loaded.touch()
         if own:
-            replace_text(stamp, wanted)
+            self.home.note_prepared(code)
         return first_time
 
     def _announce(self, *, first_time: bool) -> None:

@@ -30,7 +30,7 @@ from embedded.servers import both
 from tests import branch_coverage
 from tests.hangs import pytest_runtest_protocol  # noqa: F401 - a hook
 from tests.ledger_guard import flush_passes_the_guards  # noqa: F401 - a fixture for all tests
-from tests.proof.prepared import FOLDER
+from tests.proof.portal import FOLDER
 
 ROOT = Path(__file__).resolve().parents[1]
 # These variables are removed, because a developer's settings must not change the result of a test.
@@ -166,7 +166,6 @@ def archives(transactional_db: None, django_db_blocker: Any) -> Iterator[None]:
         add_months(MONTHS)
 
 
-@pytest.hookimpl
 def pytest_collection_finish() -> None:
     """Exempts all objects that exist after collection from garbage collection, and makes collections rare.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -19,10 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.proof.prepared import copy_prepared
+from embedded.environment import Home, code_fingerprint
 from tests.waiting import PATIENCE, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
+# An environment variable with the folder of a test run. The process that starts the run sets it, and deletes the folder
+# at the end.
+FOLDER = "FAIRLOT_TEST_FOLDER"
 # Variables that the tests set for their own Django, and that must not reach the portal under test.
 OWN = (
     "DATABASE_URL",
@@ -46,6 +50,16 @@ class RunningPortal:
     environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[str] | None = None
     lines: list[str] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        """Migrates the database and loads the demo, as the first `make up` does before it starts the portal's programs.
+        Does nothing if that is done."""
+        home, code = Home(self.var), code_fingerprint()
+        if home.is_prepared(code):
+            return
+        command = [*RUN, sys.executable, "-m", "embedded.prepare", "--demo", str(home.demo_passwords)]
+        subprocess.run(command, cwd=ROOT, env=self._env(), check=True)
+        home.note_prepared(code_fingerprint())  # it has changed if the static files were collected first now
 
     def start(self) -> RunningPortal:
         self.lines.clear()
@@ -137,9 +151,9 @@ class RunningPortal:
         with process.stdout as output:
             self.lines.extend(line.rstrip("\n") for line in output)
 
-    def _env(self, var: Path | None = None) -> dict[str, str]:
+    def _env(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name not in OWN}
-        return kept | {"FAIRLOT_VAR": str(var or self.var), "PORT": str(self.port)} | self.environment
+        return kept | {"FAIRLOT_VAR": str(self.var), "PORT": str(self.port)} | self.environment
 
 
 @contextmanager
@@ -149,11 +163,24 @@ def running_portal() -> Iterator[RunningPortal]:
     folder.chmod(0o755)  # PostgreSQL's unprivileged user must be able to enter the folder
     portal = RunningPortal(folder)
     try:
-        copy_prepared(folder, portal._env)
+        if run := os.environ.get(FOLDER):
+            copy_prepared(Path(run) / "prepared-portal", folder)
         yield portal.start()
     finally:
         portal.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def copy_prepared(source: Path, var: Path) -> None:
+    """Copies a prepared data folder to `var`, an empty folder. The first call of a test run prepares the folder
+    `source`, so that only one portal migrates and loads the demo."""
+    with source.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        RunningPortal(source).prepare()
+    # cp keeps the owners: the database belongs to PostgreSQL's unprivileged user
+    subprocess.run(["cp", "-a", f"{source}/.", str(var)], check=True)
+    for port in var.glob("*/port"):
+        port.unlink()  # portals that run at the same time must not share the ports of their servers
 
 
 RUN = (sys.executable, "-m", "embedded", "run", "--")

@@ -66,16 +66,16 @@ def subscriptions_in_redis() -> int:
         return dict(client.pubsub_numsub(pubsub.channel()))[pubsub.channel().encode()]
 
 
-async def cut_subscriptions() -> None:
+def cut_subscriptions() -> None:
     """Closes the Redis subscriptions of the pages in this pytest worker.
 
     Other pytest workers use other databases of the Redis server.
     """
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         database = str(client.connection_pool.connection_kwargs["db"])
-        for connection in await sync_to_async(client.client_list)(_type="pubsub"):
+        for connection in client.client_list(_type="pubsub"):
             if connection["db"] == database:
-                await sync_to_async(client.client_kill_filter)(_id=connection["id"])
+                client.client_kill_filter(_id=connection["id"])
 
 
 def test_many_pages_share_one_subscription_and_each_hears_its_own_topics() -> None:
@@ -121,7 +121,7 @@ def test_pages_are_notified_when_redis_goes_and_comes_back() -> None:
         hub, states = Hub(), []
         async with hub.subscribe(["job:1"]) as page:
             await until_live(page)
-            await cut_subscriptions()
+            await sync_to_async(cut_subscriptions)()
             while states != ["away", "live"]:
                 relay, _ = await page.news(within=PATIENCE)
                 states += [relay] if relay else []
@@ -256,7 +256,7 @@ def test_changes_made_while_redis_was_away_are_sent_once_it_is_back() -> None:
         since = await sync_to_async(pubsub.position)()
         async with aclosing(views._relay({"job:1", "job:2"}, since, Always())) as stream:
             assert told(await anext(stream)) == ("relay", "live")
-            await cut_subscriptions()
+            await sync_to_async(cut_subscriptions)()
             assert told(await anext(stream)) == ("relay", "away")
             await sync_to_async(publish)("job:2")
             while not words or words[-1][0] != "message":
