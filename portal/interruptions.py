@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from accounting.core.clock import now_from_database
-from accounting.core.wording import duration
+from accounting.core.wording import counted, duration
 from scheduling.leases.interruptions import Interruption
 from scheduling.models import Lease
 from scheduling.models.event_codes import Cause
@@ -65,7 +65,7 @@ def shown(found: Sequence[Interruption]) -> Interruptions:
         Shown(one, LABELS[one.cause], ((one.ended or now) - one.began).total_seconds()) for one in found
     ]
     recent = [one.seconds for one in latest if one.it.began > now - SUMMED]
-    count = f"{len(recent)} interruption{'' if len(recent) == 1 else 's'}" if recent else "No interruptions"
+    count = counted(len(recent), "interruption") if recent else "No interruptions"
     lasted = f", {duration(sum(recent))} in all" if recent else ""
     return Interruptions(latest[:MOST_SHOWN], f"{count} in the last {SUMMED.days} days{lasted}.")
 

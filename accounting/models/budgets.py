@@ -6,7 +6,6 @@ A budget never blocks jobs; a limit on money can.
 from __future__ import annotations
 
 import secrets
-import uuid
 from typing import Self
 
 from django.contrib.postgres.fields import ArrayField
@@ -14,6 +13,7 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.crypto import salted_hmac
 
+from accounting.models.outbox import OutboxItem
 from accounting.models.tenants import Tenant, User
 
 
@@ -115,14 +115,11 @@ class BudgetWarning(models.Model):
         return f"warning at {self.threshold} for the {self.budget}"
 
 
-class WebhookCall(models.Model):
-    """Represents a webhook call in the outbox.
-
-    The call is stored in the same database transaction as the change that it reports, and made after the commit. It
-    keeps the address and the signing key that the budget had when the call was stored.
+class WebhookCall(OutboxItem):
+    """Represents a webhook call in the outbox. It keeps the address and the signing key that the budget had when the
+    call was stored.
     """
 
-    identity = models.UUIDField(default=uuid.uuid4, unique=True)
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="calls")
     url = models.CharField(max_length=500)
     nonce = models.CharField(
@@ -133,11 +130,6 @@ class WebhookCall(models.Model):
         ),
     )
     body = models.TextField()
-    written_at = models.DateTimeField(db_default=Now())
-    not_before = models.DateTimeField(db_default=Now())
-    attempts = models.PositiveIntegerField(default=0, db_default=0)
-    sent_at = models.DateTimeField(null=True)
-    error = models.CharField(max_length=300, blank=True, default="", db_default="")
 
     class Meta:
         indexes = [models.Index(fields=["not_before"], condition=models.Q(sent_at=None), name="webhook_due")]

@@ -12,6 +12,7 @@ from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 
+from accounting.core import wording
 from accounting.core.clock import now_from_database
 from portal.account import lockout
 
@@ -60,8 +61,7 @@ class TooManyTries(ValidationError):
 
     def __init__(self, until: datetime) -> None:
         self.minutes = max(math.ceil((until - now_from_database()).total_seconds() / 60), 1)
-        plural = "" if self.minutes == 1 else "s"
-        super().__init__(f"Too many wrong passwords. Try again in {self.minutes} minute{plural}.")
+        super().__init__(f"Too many wrong passwords. Try again in {wording.counted(self.minutes, 'minute')}.")
 
 
 def counted(request: HttpRequest, username: str, check: Callable[[], T]) -> T:

@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from accounting.core.wording import counted
 from portal import wording
 from portal.cluster.gpu_map import AWAY, OTHER, Cell
 from portal.jobs.filters import ListedJob
@@ -41,7 +42,7 @@ def _job_line(job: Job, address: str, now: datetime) -> str:
     return (
         f'<li id="line-{job.pk}"><a class="job-line-name break" href="{address}{job.pk}/">{escape(job.name)}</a>\n'
         f'<span class="job-line-end">{state_chip(job)}</span>\n'
-        f'<span class="muted small">{wanted} GPU{"" if wanted == 1 else "s"}{now_on} · '
+        f'<span class="muted small">{counted(wanted, "GPU")}{now_on} · '
         f"{ago_at(job.ended_at or job.created_at, now)}</span>\n"
         f'<span class="job-line-end job-line-why">{reason_chip(job)}</span></li>'
     )
