@@ -283,6 +283,8 @@ def names_of(table: str, where: str) -> list[str]:
     own = [row.get(name) for name in ("id", "key", "number")]
     return [
         *booked,
+        # Nothing refers to the last head: only the seal that it named shows that it was removed.
+        *([f"seal {row['seal']}"] if table == "accounting_ledgerhead" else []),
         *(str(name) for name in own if name is not None),
         str(-1000003 - (own[0] or own[2] or 0)),
     ]

@@ -138,7 +138,8 @@ class TestInRounds:
             True,
         )
 
-    def test_a_limit_that_warns_only_tells(self, lab: World) -> None:
+    def test_a_limit_that_warns_only_tells(self, lab: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        set_clock(monkeypatch, real_now())  # while the clock stands, the job uses nothing
         limit(lab, 0, kind=Kind.GPU_HOURS, at_limit="warn")
         limit(lab, 1, kind=Kind.GPUS, at_limit="warn")
         job = start(lab, gpus=4)
