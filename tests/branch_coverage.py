@@ -38,7 +38,8 @@ def measure(config: pytest.Config) -> None:
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Measures nothing inside the block, where Playwright switches greenlets: their frames would be mixed up."""
+    """Pauses the measurement inside the block. Playwright switches between greenlets there, and the measurement would
+    mix up their stack frames."""
     measured = coverage.Coverage.current()
     if measured is not None:
         measured.stop()

@@ -64,7 +64,8 @@ def trade(cast: Cast, **changes: object) -> LedgerTransaction:
 
 
 def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -> None:
-    """Closes the hours from `first` to `last` as if the booked usage had run on a node with a thousand A100."""
+    """Closes the hours from `first` up to but not including `last`. The booked usage counts as the use of one node with
+    a thousand A100."""
     micro = timedelta(microseconds=1)
     with transaction.atomic():
         open_book(book=book, since=first)
@@ -91,8 +92,8 @@ def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -
 
 
 def settle_hours(how: TimeByClass = NOTHING, *, book: int = 1) -> None:
-    """Books the class charges of all closed hours that are not settled yet. `how` says which time was idle, preemptible
-    or borrowed."""
+    """Settles all closed hours that are not settled yet: books the differences that arise because idle, preemptible and
+    borrowed time have their own prices. `how` says which time was idle, preemptible or borrowed."""
     with transaction.atomic():
         while hour := next_hour_to_price(book=book):
             price_hour(book=book, hour=hour, how=how)

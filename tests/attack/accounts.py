@@ -267,7 +267,10 @@ def planted_timetable(target: Target) -> None:
 
 
 def _is_connected(target: Target, before: set[int]) -> bool:
-    """Returns whether a new beat process has connected to the broker. Beat connects after it has read its schedule."""
+    """Returns whether a new process of Celery beat, whose pid is not in `before`, has opened a connection.
+
+    Beat connects to the broker only after it has read its schedule.
+    """
     try:
         return any(
             os.readlink(descriptor).startswith("socket:")

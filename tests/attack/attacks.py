@@ -46,7 +46,11 @@ _attacks: list[Attack] = []
 
 
 def attack(name: str, *, needs: str = "") -> Callable[[Callable[[Target], None]], Callable[[Target], None]]:
-    """Returns a decorator that registers a function as an attack. The function's module is the attack's subject."""
+    """Returns a decorator that registers a function as the attack `name`. The name of the function's module is the
+    attack's subject.
+
+    `needs`: "" for an attack on the portal, "cluster" for an attack on the test cluster's Kubernetes.
+    """
 
     def add(run: Callable[[Target], None]) -> Callable[[Target], None]:
         _attacks.append(Attack(run.__module__.rpartition(".")[2], name, run, needs))
@@ -116,8 +120,8 @@ class Target:
 
     @cached_property
     def cluster(self) -> Stage:
-        """Returns a Kubernetes control plane with a team's namespace, which is separate from the portal. Starts it on
-        first use."""
+        """Returns the test setup for attacks on Kubernetes: a control plane with a team's namespace. The control plane
+        has no connection to the portal. It starts on first use."""
         from tests.cluster.stage import own_stage  # noqa: PLC0415 - other attacks do without all that it imports
 
         return self._stack.enter_context(own_stage())

@@ -1,7 +1,8 @@
-"""Attacks by a member's job on files that the portal or the job's supervisor reads, or that make the supervisor hang.
+"""Attacks by a member's job on the portal and on the job's supervisor, by files that one of the two reads.
 
-The malicious job runs as a normal job. Where the portal keeps jobs away from their logs, the attack itself writes the
-files there, because jobs of earlier releases may have left such files.
+Some attacks try to make the portal serve files of others. Others try to make the supervisor hang. The malicious job
+runs as a normal job, but it may be unable to write to its own log folder. In this folder the attack itself creates the
+malicious files, because jobs of earlier releases may have left such files.
 """
 
 from __future__ import annotations

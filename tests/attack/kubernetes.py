@@ -514,9 +514,9 @@ def with_volume(made: Object, template: str, **source: Any) -> Object:
 
 
 def works(stage: Stage) -> dict[str, tuple[str, Object, str]]:
-    """Returns the two kinds of objects that run programs for Fairlot, by name.
+    """Returns one object of each of the two kinds that run programs for Fairlot, by description: a Job and a pod.
 
-    Each value is (API path, object, path of the pod spec in the object).
+    Each value is (API path for creating the object, object, path of the pod spec in the object).
     """
     return {
         "a Job": (JOBS.format(stage.home), stage.job(), "spec/template/spec"),
@@ -1150,7 +1150,7 @@ def by_limit_ranges(target: Target) -> None:
 
 
 def _is_known(stage: Stage, using: Try) -> bool:
-    """Returns whether the API server knows the runtime class that `using` names."""
+    """Returns whether the API server knows the runtime class that the request `using` refers to."""
     return "not found" not in str(refusal_of(stage.bob, using))
 
 

@@ -110,8 +110,8 @@ class Lab(World):
 def attached_lab(kubeconfig: str, admin: Api, *, clean_up: bool = True, **settings: Any) -> Iterator[Lab]:
     """Attaches a cluster as the admin Ada, watches it and yields the lab. `settings` are arguments of attach_cluster.
 
-    Deletes the teams' namespaces afterwards, unless `clean_up` is False. They may stay if the control plane ends with
-    the test.
+    Deletes the teams' namespaces afterwards. With `clean_up=False` it leaves the namespaces, for tests whose control
+    plane ends with the test.
     """
     attached._backend.cache_clear()
     people = cast()

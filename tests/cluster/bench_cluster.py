@@ -1,8 +1,9 @@
-"""Repeats measurements that others have published for clusters of this size: `make bench-cluster`.
+"""Measures Fairlot on a cluster of about 500 nodes and prints the results beside published ones of the KAI scheduler.
 
-SCALE=0.1 in the environment runs a tenth of each size. No measurement fails for being slow. The control plane is real,
-and kwok simulates nodes and pods. This process runs Fairlot's rounds and watches the cluster. WORKERS other processes
-send the start and stop orders to the API server. All processes share the machine's cores.
+Run it with `make bench-cluster`. SCALE=0.1 in the environment runs a tenth of each size. No measurement fails for being
+slow. The control plane is real, and kwok simulates nodes and pods. This process runs Fairlot's rounds and watches the
+cluster. WORKERS other processes send the start and stop orders to the API server. All processes share the machine's
+cores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deletes namespaces and waits until their pods are gone, so that these hold no GPUs in the next test."""
+"""Deletes namespaces and waits until their pods are gone, so that the pods hold no GPUs in the next test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def remove(admin: Api, name: str) -> None:
 
 
 def is_emptied(admin: Api, pods: str) -> bool:
-    """Returns whether the namespace has no pods. Otherwise deletes its pods without a grace period."""
+    """Returns whether there are no pods at the API path `pods`. If there are some, deletes them without a grace
+    period."""
     left = admin.items(pods)
     if left:
         admin.delete(pods, gracePeriodSeconds=0)

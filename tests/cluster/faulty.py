@@ -162,8 +162,8 @@ class Proxy:
             self._loop.close()
 
     def kubeconfig(self, of: Path) -> str:
-        """Returns the text of the kubeconfig `of`, changed so that it names the proxy as server and contains all
-        certificates."""
+        """Returns the text of the kubeconfig file `of` with two changes: its server is the proxy, and it contains the
+        certificate that the proxy uses."""
         content = yaml.safe_load(of.read_text())
         cluster = content["clusters"][0]["cluster"]
         cluster.pop("certificate-authority")

@@ -45,10 +45,10 @@ class Finisher(Player):
             raise self.trouble
 
     def _play(self) -> None:
-        """Updates the status of each Job once per start or stop: to complete when its duration is over, or to
-        suspended.
+        """Sets the status of each Job once after each of its starts and stops.
 
-        Skips a Job that has changed in the meantime, because the watch delivers the change.
+        A started Job becomes complete when its duration is over. A stopped Job immediately becomes suspended. Skips a
+        Job that has changed in the meantime, because the watch delivers the changed Job.
         """
         due: list[tuple[float, int, Object]] = []
         numbers, known = itertools.count(), set[tuple[str, int]]()

@@ -77,7 +77,10 @@ def lacking() -> list[str]:
 
 
 def is_dynamic(package: str) -> bool:
-    """Returns whether busybox of this package needs shared libraries, which the images do not contain."""
+    """Returns whether `package` is busybox-static and the installed busybox still needs shared libraries.
+
+    The images do not contain these libraries.
+    """
     path = found("busybox")
     if package != "busybox-static" or not path:
         return False
@@ -108,8 +111,10 @@ def install(packages: list[str]) -> None:
 
 
 def forbids() -> str | None:
-    """Returns what this machine forbids even to root although containers need it, as a text; None if nothing is
-    forbidden."""
+    """Returns a text that says what containers need and this machine does not allow, even to root.
+
+    Returns None if the machine allows everything.
+    """
     with tempfile.TemporaryDirectory(prefix="fairlot-trial-") as folder:
         argv = [
             "unshare",

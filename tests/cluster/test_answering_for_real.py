@@ -1,5 +1,5 @@
-"""Tests of jobs with endpoints in real containers: a real kubelet probes them, and a preStop hook delays their
-SIGTERM."""
+"""Tests of jobs with endpoints in real containers: a real kubelet probes the containers, and a preStop hook delays the
+SIGTERM that ends a container."""
 
 from __future__ import annotations
 

@@ -44,9 +44,10 @@ def refused(call: Any, *, code: int, says: str) -> None:
 
 def test_a_failed_test_operation_is_not_named_but_an_invalid_field_is(work: Work) -> None:
     """Proves that the API server answers 422 both for a failed `test` operation of a JSON Patch and for an invalid
-    patch.
+    field.
 
-    A client must therefore read the object to learn which of the two is the case.
+    The answer names the invalid field, but not the failed `test` operation. So a client must read the object
+    to learn which `test` operation failed.
     """
     job = work.create("named")
     with pytest.raises(Refused) as fence:

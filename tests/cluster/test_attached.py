@@ -231,8 +231,8 @@ def test_the_next_job_can_reach_addresses_that_an_admin_has_opened(lab: Lab, adm
 def test_the_next_job_cannot_reach_addresses_that_an_admin_has_closed_again(lab: Lab, admin: Api) -> None:
     """Proves that Fairlot restores its network policies after an admin has opened and closed a range of addresses.
 
-    The process that writes policies has cached the policies from before the opening. It must write them again although
-    they equal this cached copy.
+    After the closing, the policies equal those from before the opening. The process that writes policies has cached the
+    earlier ones, but must still write the policies again.
     """
 
     def open_ones() -> list[Object]:

@@ -68,7 +68,10 @@ def test_a_job_is_created_once_however_often_it_is_ordered(
 def test_a_job_without_other_objects_is_created_running_by_one_write(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
-    """Proves that one write can create a running Job, which equals a Job that is created suspended and then started."""
+    """Proves that Fairlot creates a Job with one write and already running if the Job needs no other objects.
+
+    The Job equals one that is created suspended and then started.
+    """
     network.lose = "answer"
     with pytest.raises(Unreachable):
         start(orders, 1, nodes[0])

@@ -78,7 +78,10 @@ def cast(transactional_db: None) -> Cast:
 
 @pytest.fixture
 def past(cast: Cast) -> Cast:
-    """Creates a closed month of May with a correction and a class charge, and books usage in June."""
+    """Books usage in May, closes May, and books usage in June.
+
+    May also has a correction, and class charges: differences in price because some of the time was preemptible.
+    """
     Price.objects.filter(generation=cast.a100).update(preemptible=1)
     actions.set_price(
         actor=cast.ada,
@@ -191,10 +194,10 @@ def forge(forgery: str) -> None:
 
 @pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
 def test_what_stays_of_an_archived_month_is_sealed(past: Cast, tmp_path: Path, forgery: str) -> None:
-    """Proves that verify_ledger finds changes of rows that stay in the database, even where the original seals no
-    longer help.
+    """Proves that verify_ledger finds changes of rows that stay in the database when their month is archived.
 
-    The transactions have seals of the oldest form, which can be checked only together with the archived vouchers.
+    The original seals do not help here: they have the oldest form, which can be checked only together with the archived
+    vouchers. The seals that the archiving adds cover the remaining rows.
     """
     seal_formerly()
     archive_month(actor=past.ada, month=MAY, folder=tmp_path)
@@ -249,7 +252,10 @@ def test_the_chain_goes_on_after_what_stays_was_sealed(
 
 
 def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path) -> None:
-    """Proves that verify_ledger rejects a forged archive seal, with changed leaves, another month, or other bounds."""
+    """Proves that verify_ledger finds a changed or deleted archive seal.
+
+    An archive seal is a seal that archiving adds to the hash chain for the rows that stay in the database.
+    """
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     seal = LedgerSeal.objects.get(month=MAY, of_sums=False)
@@ -451,9 +457,10 @@ FORGERIES_OF_SUMS = {
 
 @pytest.mark.parametrize("forgery", FORGERIES_OF_SUMS.values(), ids=FORGERIES_OF_SUMS.keys())
 def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forgery: list[str]) -> None:
-    """Proves that verify_ledger finds changed rollups and node hours of an archived month.
+    """Proves that verify_ledger finds changes of an archived month's rollups and of the hourly GPU time of its nodes.
 
-    The month's closings have seals of the oldest form, which do not cover node hours.
+    The original seals have the oldest form, which does not cover the GPU time of nodes. A seal that the archiving adds
+    covers it.
     """
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
@@ -467,8 +474,10 @@ def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forger
 
 
 def test_classes_of_hours_that_a_former_release_archived_are_none(past: Cast, tmp_path: Path) -> None:
-    """Proves that the seal of an earlier release, which archived no GPU-time classes, rejects classes that were added
-    later."""
+    """Proves that idle, preemptible or borrowed time that is added to the bills of an archived month is found.
+
+    An earlier release archived the month and stored no such time in the bills. The form of the seal shows this.
+    """
     archive_month(actor=None, month=MAY, folder=tmp_path)
     seal = LedgerSeal.objects.get(book=1, of_sums=True)
     forge("UPDATE accounting_archivedhour SET idle = 0, preemptible = 0, borrowed = 0")
@@ -694,7 +703,7 @@ def test_nothing_new_is_booked_in_an_archived_month(past: Cast, tmp_path: Path) 
 
 
 def test_months_without_bills_between_keep_none_from_coming_back(past: Cast, tmp_path: Path) -> None:
-    """Proves that archived months can be restored one after another, last month first."""
+    """Proves that several archived months can be restored one after another, last month first."""
     july = LAST + 30 * 24 * HOUR
     book(past, lease_id=11, begins=july, ends=july + HOUR)
     august = datetime(2026, 8, 1, tzinfo=UTC)
@@ -841,7 +850,10 @@ def drop_vouchers_of_may() -> None:
 def test_a_month_that_was_not_archived_does_not_pass_for_one_that_was(
     past: Cast, tells_of_seals: bool
 ) -> None:
-    """Proves that verify_ledger rejects an archive record of a month for which the hash chain has no archive seal."""
+    """Proves that verify_ledger rejects an archive record of a month for which the hash chain has no archive seal.
+
+    With `tells_of_seals`, the forged record names a seal that does not belong to an archiving; otherwise it names none.
+    """
     drop_vouchers_of_may()
     seals = {"1": 1} if tells_of_seals else {}
     ArchiveRecord.objects.create(month=MAY, is_archived=True, rows=13, seals=seals)

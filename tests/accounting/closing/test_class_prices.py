@@ -216,9 +216,14 @@ leases = st.tuples(moments, moments, st.integers(1, 5), st.booleans(), moments, 
 
 @dataclass(frozen=True)
 class Past:
-    """A random day: its leases with their idle and preemptible time, prices, and borrowed amounts of both teams.
+    """A random day, for tests: usage, prices, and corrections.
 
-    `before` and `after` contain the IDs of leases to correct before and after class charges are booked.
+    Each lease in `leases` is (two bounds of its time, GPUs, whether it is of team Astro, two bounds of its preemptible
+    time). Bounds are microseconds after noon, in any order. The first third of each lease is idle.
+    `prices`: the A100's price per GPU-hour and the prices of its classes (None: the class has no price).
+    `borrowed`: the borrowed time of Astro and of Bio, in thousands of GPU-seconds.
+    `before`, `after`: IDs of the leases (their positions in `leases`) to correct before and after class charges are
+    booked.
     """
 
     leases: list[tuple[int, int, int, bool, int, int]]
@@ -332,8 +337,10 @@ def test_in_whatever_order_it_is_billed_anew_settled_and_taken_back_each_reversa
 
 
 def bill_instead(cast: Cast, lease: int, *, nobody: bool) -> None:
-    """Reverses the lease's uncorrected segments. Bills Bio for them if they were Astro's, otherwise Astro; with
-    `nobody`, bills nobody."""
+    """Corrects the bill of a lease: takes back its usage segments that are not yet corrected.
+
+    Bills the other team for them (Bio instead of Astro, Astro instead of Bio). With `nobody`, bills nobody.
+    """
     stands = UsageSegment.objects.uncorrected().filter(lease_id=lease).select_related("generation")
     if not stands:
         return
@@ -366,8 +373,10 @@ def at(microseconds: int) -> datetime:
 
 
 def correct(cast: Cast, leases: set[int]) -> None:
-    """Reverses the uncorrected segments of the given leases. Bills team Bio instead if the lease ID is even, otherwise
-    nobody."""
+    """Corrects the bills of leases: takes back their usage segments that are not yet corrected.
+
+    For leases with even IDs team Bio is billed instead, for leases with odd IDs nobody.
+    """
     for number in sorted(leases):
         stands = UsageSegment.objects.uncorrected().filter(lease_id=number).select_related("generation")
         if stands:

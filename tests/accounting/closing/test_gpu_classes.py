@@ -58,7 +58,11 @@ def class_of(allocation: Allocation, at: int) -> str:
 def counted(
     bounds: dict[int, list[int]], conditions: Sequence[Condition], allocations: Sequence[Allocation]
 ) -> Counter[tuple[int, int, str]]:
-    """Returns the GPU-microseconds by (generation, interval, class), counted one microsecond at a time."""
+    """Returns the GPU-microseconds by (generation, index of the interval, class), counted one microsecond at a time.
+
+    `bounds` maps each generation to the bounds of the intervals into which the hour is divided, in microseconds. For
+    example, [0, 5, 24] divides the hour (24 microseconds in this test) into the intervals 0 to 5 and 5 to 24.
+    """
     found: Counter[tuple[int, int, str]] = Counter()
     for at in range(HOUR):
         piece = {pk: max(i for i, edge in enumerate(edges) if edge <= at) for pk, edges in bounds.items()}

@@ -195,9 +195,9 @@ def test_the_database_refuses_a_closing_that_does_not_close(
 
 
 def test_no_hour_passes_as_closed_while_something_is_missing_of_it(cast: Cast) -> None:
-    """Proves that an hour cannot be marked as closed while its closing lacks billed usage.
+    """Proves that an hour cannot be marked as closed while usage that was billed in it is missing from its closing.
 
-    The constraints of a closing check only the rows that it has, so closing the hour must check for missing rows.
+    Constraints on the rows of a closing cannot find a missing row, so the marking itself checks for missing rows.
     """
     book(cast)
     book(cast, lease_id=2, generation=cast.v100)
@@ -262,7 +262,11 @@ def test_a_day_is_summed_by_job_when_its_last_hour_is_closed(cast: Cast) -> None
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[int, int, int, int, int]]:
-    """Draws consecutive leases on two slots of four GPUs each, as (slot, GPUs, begin, start, end) in seconds."""
+    """Draws leases of two teams. The leases of one team never overlap.
+
+    Each lease is (index of the team, GPUs from 1 to 4, begin of the lease, start of its program, end of the lease). The
+    times are in seconds after noon. A start after the end means that the program never ran.
+    """
     found = []
     for slot in (0, 1):
         edges = sorted(draw(st.sets(st.integers(0, 2 * 3600), max_size=8)))

@@ -1,5 +1,8 @@
-"""Tests that guards.txt, whose guards verify_ledger expects in the database, lists exactly those that the migrations
-create."""
+"""Tests that guards.txt lists exactly the guards that the migrations create in the database.
+
+Guards are the triggers that reject forbidden changes of the ledger, and the functions of these triggers. verify_ledger
+reports a guard of guards.txt that is missing or changed in the database.
+"""
 
 import os
 

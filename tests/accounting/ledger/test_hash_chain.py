@@ -115,7 +115,7 @@ def test_the_last_seal_that_was_made_is_told_only_forwards(sealed: Cast) -> None
 def test_a_worker_of_an_earlier_release_seals_nothing(sealed: Cast) -> None:
     """Proves that the database refuses seals from a worker of an earlier release.
 
-    Such a worker does not record the book's last seal, so that nobody could continue the chain.
+    Such a worker does not record that its seal is the book's last one, so nobody could continue the chain after it.
     """
     last = LedgerSeal.objects.filter(book=1).latest("number")
     with pytest.raises(IntegrityError, match="not told as its last one"), transaction.atomic():

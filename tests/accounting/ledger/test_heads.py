@@ -233,8 +233,8 @@ def columns_of(table: str) -> list[tuple[str, str]]:
 
 @contextmanager
 def all_guards_off(*tables: str) -> Iterator[None]:
-    """Disables triggers and foreign keys and drops all other constraints except primary keys. A rollback restores
-    them."""
+    """Lets the block change rows of these tables without any guard: disables triggers and foreign keys, and drops all
+    other constraints except primary keys. A rollback at the end of the block restores everything."""
     with transaction.atomic(), connection.cursor() as cursor:
         for table in with_partitions(tables):
             cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
@@ -262,15 +262,17 @@ def row_of(place: str, part: str) -> str:
 
 
 def told_of_rows() -> str:
-    """Returns the first problem that the checks find, or "OK". Skips the check that all guards (triggers) are enabled,
-    because tests disable them."""
+    """Returns the first problem that the checks of verify_ledger find, or "OK".
+
+    Skips the check that all guards (triggers) are enabled, because the tests disable them.
+    """
     checks = (check for check in CHECKS if check is not a_guard_is_off)
     return next((str(found) for check in checks if (found := check()) is not None), "OK")
 
 
 def names_of(table: str, where: str) -> list[str]:
-    """Returns the texts by which an error message can identify a row: IDs, keys and numbers of the row and its
-    transaction."""
+    """Returns texts of which an error message must contain at least one to identify a row: IDs, keys and numbers of the
+    row and of its transaction. `where` is the SQL condition that selects the row."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT to_jsonb(told) FROM {table} told WHERE {where}")  # noqa: S608
         row = json.loads(cursor.fetchone()[0])
@@ -291,8 +293,10 @@ def names_of(table: str, where: str) -> list[str]:
 
 
 def changed_rows(table: str, random: Random) -> Iterator[tuple[str, list[str], str]]:
-    """Yields changes of random rows as (description, names of the row, SQL): one for each column, a deletion and an
-    insertion."""
+    """Yields changes of random rows of the table: one update for each column, a deletion and an insertion.
+
+    Each change is (description, texts that identify the row, SQL statement). See `names_of` for the texts.
+    """
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT ctid, tableoid::regclass::text FROM {table} ORDER BY 2, 1")  # noqa: S608
         rows = cursor.fetchall()
@@ -320,8 +324,10 @@ def changed_rows(table: str, random: Random) -> Iterator[tuple[str, list[str], s
 
 
 def test_any_row_that_is_changed_removed_or_put_in_is_told(sealed: Cast) -> None:
-    """Proves that the checks find and name any changed, deleted or inserted row, for every column of every guarded
-    table."""
+    """Proves that verify_ledger finds and names changed, deleted and inserted rows of every guarded table.
+
+    The test changes each column once, in a random row.
+    """
     seed = SystemRandom().getrandbits(32)
     random, unseen = Random(seed), []
     with all_guards_off(*TABLES):

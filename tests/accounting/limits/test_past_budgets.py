@@ -56,7 +56,10 @@ def _standings(
 
 
 def _told(found: list[PastBudget]) -> list[tuple[str, int, Decimal, Decimal]]:
-    """Returns (period, month, amount, GPU-hours spent) for each budget. Every GPU-hour costs HOUR_COSTS."""
+    """Returns (period, month of its begin, amount of money, GPU-hours spent) for each budget.
+
+    GPU-hours are the spent money divided by HOUR_COSTS, the price of every GPU-hour in these tests.
+    """
     return [(one.period, one.begins.month, one.amount, one.spent / HOUR_COSTS) for one in found]
 
 

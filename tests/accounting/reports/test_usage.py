@@ -145,7 +145,7 @@ ZONES = [
 
 @contextmanager
 def without_sums() -> Iterator[None]:
-    """Context manager in which reports read only single segments and no rollups."""
+    """Context manager in which reports read only single usage segments and no rollups, as if no hour were closed."""
     with pytest.MonkeyPatch.context() as patch:
         books = list(UsageSegment.objects.order_by("book").values_list("book", flat=True).distinct())
         patch.setattr(Books, "closed", ())
@@ -322,7 +322,11 @@ readers = st.fixed_dictionaries(
 def test_a_report_by_the_sql_of_another_one_says_what_new_sql_says(
     booked: Cast, asked: list[dict[str, Any]], steps: list[dict[str, Any] | None]
 ) -> None:
-    """Proves that reports with cached SQL equal reports with new SQL, for many readers and while hours are closed."""
+    """Proves that reports with cached SQL equal reports with new SQL, for many readers and while hours are closed.
+
+    `asked`: the periods and groupings of the reports. Each item of `steps` is a reader for whom all these reports are
+    made, or None for closing the next 13 hours.
+    """
     closed = -1
     with transaction.atomic(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(KeyedQuery, "ask", ask_twice)

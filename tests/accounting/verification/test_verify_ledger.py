@@ -357,8 +357,10 @@ FORGERIES = {
 
 @pytest.mark.parametrize(("changes", "found"), FORGERIES.values(), ids=FORGERIES.keys())
 def test_what_was_forged_to_fit_is_found_all_the_same(closed: Cast, changes: list[str], found: str) -> None:
-    """Proves that verify_ledger finds consistent changes even before the rows are sealed, when no seal can reveal
-    them."""
+    """Proves that verify_ledger finds forged rows that were not sealed yet, so that no seal can reveal the change.
+
+    Some of the forgeries change several tables, so that the changed rows still agree with one another.
+    """
     assert first_found() is None
     with without_guards(), connection.cursor() as cursor:
         for change in changes:
