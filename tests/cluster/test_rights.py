@@ -356,7 +356,8 @@ def test_even_its_own_pods_are_confined(account: Api, tenant: str) -> None:
 
 @pytest.fixture
 def second(account: Api, admin: Api) -> Iterator[str]:
-    """Creates a second namespace with Fairlot's account, as an attacker with its token could, and yields the name."""
+    """Creates a second namespace with Fairlot's account, and yields its name. An attacker with Fairlot's token could do
+    this, too."""
     name = f"fairlot-{secrets.token_hex(4)}-8"
     account.create(NAMESPACES, {"metadata": {"name": name, "labels": OURS}})
     yield name

@@ -98,7 +98,8 @@ def test_no_node_is_overcommitted_no_worker_runs_twice_and_no_gang_runs_in_part(
 
 
 def settle(lab: Lab) -> None:
-    """Runs worker and watcher until all orders have taken effect."""
+    """Carries out Fairlot's orders to the cluster and watches the cluster, until no lease is reserved, starting or
+    stopping."""
     pending = Lease.objects.filter(
         cluster=lab.cluster, state__in=[Lease.State.RESERVED, Lease.State.STARTING, Lease.State.STOPPING]
     )

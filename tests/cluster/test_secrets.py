@@ -211,9 +211,9 @@ def test_a_pod_may_use_other_secrets_of_the_namespace(bob: Api, tenant: str) -> 
 
 @pytest.mark.django_db
 def test_a_job_gets_the_secrets_that_its_owner_named(lab: Lab) -> None:
-    """Proves that a job's container gets the secrets that its owner chose, through the database, a round and an order.
+    """Proves that a submitted job's container gets the secrets and volumes that the job's owner named.
 
-    Another team's job that names the same secrets gets none.
+    A user of another team cannot submit a job that names the same secrets.
     """
     bob, astro = lab.people.bob, lab.people.astro
     create_secret(actor=bob, name="hf-token", values={"value": TEXT})

@@ -71,8 +71,11 @@ def living(service: Service) -> list[Job]:
 
 
 def until(lab: Lab, service: Service, probe: Callable[[], object], what: str) -> None:
-    """Does the work of beat, worker and watcher until `probe` returns a true value. `what` describes the goal in the
-    error."""
+    """Repeats the work of Fairlot's background processes until `probe` returns a true value.
+
+    The work: the service's rollout and endpoints, rounds, orders to the cluster, and observing the cluster. `what`
+    describes the goal in the error message.
+    """
 
     def look() -> object:
         step_service(service_id=service.pk)
@@ -90,8 +93,8 @@ def until(lab: Lab, service: Service, probe: Callable[[], object], what: str) ->
 
 
 def is_up(lab: Lab, service: Service, replicas: int) -> bool:
-    """Returns whether exactly `replicas` replicas of the current revision are ready, and exactly these are
-    endpoints."""
+    """Returns whether the service has exactly `replicas` replicas, all of the current revision, and exactly these are
+    ready endpoints."""
     service.refresh_from_db()
     jobs = living(service)
     return (

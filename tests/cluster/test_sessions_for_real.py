@@ -52,7 +52,10 @@ def lab(
 
 
 def begun(lab: Lab, **limits: int) -> Session:
-    """Starts a notebook session as Bob through the public API, waits until it is ready, and returns it."""
+    """Starts a notebook session as Bob through the public API, waits until it is ready, and returns it.
+
+    `limits`: further fields of the API request, such as `idle_minutes`.
+    """
     spec = {
         "name": "notes",
         "environment": PYTHON,

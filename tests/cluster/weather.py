@@ -1,4 +1,8 @@
-"""Runs many tests with random faults ("storms"), some of them in parallel, each in a separate lab."""
+"""Runs many tests with random faults ("storms"), some of them in parallel.
+
+Each thread runs one storm after another in its own lab: a cluster in the database with nodes and a faulty proxy (see
+storm.py).
+"""
 
 from __future__ import annotations
 
@@ -58,7 +62,7 @@ class Summary:
 def forecast(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, seeds: Sequence[int]) -> Summary:
     """Runs one storm (a test run with random faults) for each seed, and returns the summary of the results.
 
-    After a failed run, its lab is not used again.
+    After a failed storm, the thread uses a new lab.
     """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for seed in seeds:

@@ -19,8 +19,10 @@ from scheduling.backends.kubernetes.reflector import Reflector
 
 
 class Witness:
-    """Checks the invariants on every event of a pod, which it gets from a reflector. `faults` has one sentence per
-    violation."""
+    """Checks the invariants on each event of a pod. A reflector, which watches the pods, calls the methods for events.
+
+    `faults` has one sentence for each violation.
+    """
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
         """`capacity` maps the name of each node to its number of GPUs."""
@@ -53,7 +55,8 @@ class Witness:
             self.faults.append("the witness looked away: what happened meanwhile is not known")
 
     def knows(self, namespace: str, job_id: int, workers: int) -> None:
-        """Records the number of workers of a gang."""
+        """Records the number of workers of a gang, which the witness needs to see whether a gang runs without some
+        workers."""
         self._size[namespace, job_id] = workers
 
     def replace(self, found: Sequence[Object], age: float = 0.0) -> None:
@@ -61,7 +64,8 @@ class Witness:
             self.put(pod)
 
     def heard(self) -> None:
-        """Does nothing. A reflector calls this when the API server is alive, and this is no violation."""
+        """Does nothing. The reflector calls this method at each answer of the API server, and an answer violates no
+        invariant."""
 
     def put(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
