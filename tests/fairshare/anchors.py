@@ -45,7 +45,10 @@ def read(path: Path) -> list[SimJob]:
 
 
 def replayed(jobs: list[SimJob], nodes: int, rule: str) -> tuple[float, float]:
-    """Replays the jobs on `nodes` nodes of four GPUs. Returns the mean completion time and the makespan, in seconds."""
+    """Replays the jobs on `nodes` nodes of four GPUs. Returns the mean completion time and the makespan, in seconds.
+
+    `rule`: the scheduling rule, as a key of SCHEDULERS such as "FIFO".
+    """
     replay = Engine(Machines((0,) * nodes, (4,) * nodes), jobs, SCHEDULERS[rule]()).run()
     return round(replay.mean_completion(jobs), 3), replay.makespan(jobs)
 

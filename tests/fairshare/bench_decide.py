@@ -16,10 +16,11 @@ REPEATS = 3
 
 
 def seconds(gpus: int) -> tuple[float, float, int]:
-    """Returns the shortest time of a decision, the shortest time of encoding its snapshot, and the number of picked
-    jobs.
+    """Returns (decision, encoding, jobs) for a synthetic cluster of about `gpus` GPUs.
 
-    Both times are in seconds.
+    - `decision`: the shortest time of a decision, in seconds.
+    - `encoding`: the shortest time of encoding the snapshot as bytes, in seconds.
+    - `jobs`: the number of jobs that the last decision runs.
     """
     snapshot = synthetic_snapshot(gpus, JOBS_PER_GPU, max(gpus // GPUS_PER_TENANT, 5), seed=1)
     deciding, encoding = [], []

@@ -1,8 +1,10 @@
-"""Measures two figures at several loads: the fraction of jobs in faultless histories that the analysis reports as
-sharing anomalies, and how many deliberately delayed jobs it finds.
+"""Measures, at several loads, how often the anomaly analysis is wrong and how much it finds.
 
-Usage: `python -m tests.fairshare.bench_false_rate [SEEDS DAYS]`. FALSE_RATES in fairshare.counterfactual.anomalies
-contains the fractions.
+- False anomalies: in histories without faults, the fraction of jobs that the analysis reports as sharing anomalies.
+  These fractions are recorded in FALSE_RATES of fairshare.counterfactual.anomalies.
+- Found anomalies: how many deliberately delayed jobs the analysis finds.
+
+Usage: `python -m tests.fairshare.bench_false_rate [SEEDS DAYS]`.
 """
 
 from __future__ import annotations

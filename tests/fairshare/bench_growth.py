@@ -64,7 +64,10 @@ CASES: dict[str, Callable[[], Snapshot]] = {
 
 
 def seconds(policy: str, view: Snapshot) -> float:
-    """Returns the duration of one decision on the busy cluster, in seconds."""
+    """Returns the duration of the second decision on the cluster in `view`, in seconds.
+
+    `policy`: the policy's name and version, such as "gandiva_fair:1".
+    """
     first = Situation.first(POLICIES[policy].make(view.settings), view)
     now = first.after(first.decide(1))
     # A new policy object has no caches; only the state of the first decision is kept.
@@ -82,7 +85,8 @@ def _report(policy: str, view: Snapshot, found: multiprocessing.connection.Conne
 def timed(policy: str, view: Snapshot, limit: float) -> float:
     """Returns the result of `seconds`, measured in a separate process.
 
-    Returns infinity if the two decisions that this takes are not done within `limit` seconds.
+    Returns infinity if the first and the second decision together take more than `limit` seconds, and NaN if the
+    process fails.
     """
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)

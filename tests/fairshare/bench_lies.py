@@ -1,10 +1,19 @@
 """Measures what a team gains by lying about speeds: `python -m tests.fairshare.bench_lies [ECONOMIES]`.
 
-One team of each random economy either reports speed-ups that differ from its jobs' true ones, in 24 ways, or splits
-into two accounts. Its progress is counted with its true speeds and in the order of its own jobs. Its gain compares this
-progress with the progress when it tells the truth. The gain is measured in three ways: all reports are believed;
-reports are bounded by the operator's table of generations alone; or reports are bounded by what most teams report for
-the same models, or by the table if fewer than three teams know a model.
+In each random economy one team, the liar, either reports false speed-ups of its jobs, in 24 ways, or splits into two
+accounts. Its gain is its additional progress, as a fraction of its progress without the lie. Progress always counts the
+true speeds, and the liar's jobs run in their order. A job makes progress 1 per quantum on a slow GPU.
+
+The gain of false speed-ups is measured for three values of `bound`, which limits what the policy believes:
+- "none": all reports are believed.
+- "table": reports are bounded by the operator's table of generations.
+- "models": reports are bounded by what most teams report for the same model, or by the table if fewer than three teams
+  know the model.
+
+`pricing` is the policy's option for the price of a trade. Sellers and buyers each offer a ratio: slow GPUs for one fast
+GPU.
+- "between": the price is the geometric mean of the seller's and the buyer's ratio.
+- "second_price": the price is the highest ratio that another party offers, among those up to the buyer's ratio.
 """
 
 from __future__ import annotations
@@ -37,10 +46,10 @@ def _times(factor: float) -> Lie:
 
 
 def _last(factor: float, part: float) -> Lie:
-    """Returns a lie that multiplies the speed-ups of the team's last jobs by `factor`. These are the jobs that would
-    wait.
+    """Returns a lie that keeps the speed-ups of a team's first jobs and multiplies those of its last jobs by `factor`.
 
-    `part` is the fraction of the team's jobs that come before them, whose speed-ups stay true.
+    `part`: the fraction of the team's jobs that are first. With 0.5 the last jobs are those that wait, because a team's
+    share is enough for about half of its jobs.
     """
     return lambda own, others: np.where(np.arange(len(own)) < part * len(own), own, own * factor)
 
@@ -83,7 +92,7 @@ class Economy:
 
 
 def economy(seed: int, *, alike: bool = False) -> Economy:
-    """Returns random teams. Most jobs of a team are of the same model; with `alike`, all are."""
+    """Returns random teams. Most jobs of a team are of one model; with `alike`, all are."""
     chance = np.random.default_rng(seed)
     of_model = chance.uniform(1.0, 6.0, MODELS)
     count = int(chance.integers(4, 7))
@@ -97,9 +106,9 @@ def economy(seed: int, *, alike: bool = False) -> Economy:
 
 
 def progress(speed_up: Floats, held: Floats) -> float:
-    """Returns the progress of one-GPU jobs that run in order on `held`, the GPUs of the slow and the fast generation.
+    """Returns the progress per quantum of one-GPU jobs that run in order. A job on a slow GPU makes progress 1.
 
-    The fast GPUs go to the running jobs with the highest true speed-ups.
+    `held`: the numbers of slow and of fast GPUs. The fast GPUs go to the running jobs with the highest true speed-ups.
     """
     runs = np.clip(held.sum() - np.arange(len(speed_up)), 0.0, 1.0)
     by_gain = np.argsort(-speed_up, kind="stable")
@@ -114,7 +123,8 @@ def rates_of(speed_up: list[Floats]) -> list[Floats]:
 def seen(one: Economy, claims: list[Floats], bound: Bound, pricing: Pricing) -> Snapshot:
     """Returns the snapshot that the policy sees if teams report the speed-ups in `claims`.
 
-    `bound` decides which evidence the snapshot contains: none, the operator's table, or also the jobs' models.
+    `bound` decides which evidence about true speed-ups the snapshot contains: "none" for no evidence, "table" for the
+    operator's table, "models" for the table and the jobs' models.
     """
     view = teams(rates_of(claims), CAPACITY, pricing=pricing)
     if bound == "none":

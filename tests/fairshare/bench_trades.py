@@ -1,17 +1,24 @@
 """Measures the gains of trades in simulated economies: `python -m tests.fairshare.bench_trades [--policies …]`.
 
-Random teams have one-GPU jobs on two or three generations. The speed-ups of a team's jobs spread by σ around the team's
-own. Each economy is simulated quantum by quantum, with and without trading. Teams run their jobs either in order of age
-or evenly. Progress is counted in GPU-quanta at a job's full speed.
+Random teams have one-GPU jobs on two or three generations. Within a team, the binary logarithms of the jobs' speed-ups
+from generation 0 to 1 have the standard deviation σ. Each economy is simulated quantum by quantum, with and without
+trading.
 
-A *loser* is a team that makes less than 98 % of the lower of two amounts: its progress without trading, and its
-progress alone on an equal part of each generation, with its jobs in its own order. The second amount is needed because,
-with trading, a team no longer gets for free the time that other teams do not want.
+A team runs its jobs in its *own order*, which is one of two:
+- "in order": by age. A job runs only as long as all jobs before it.
+- "evenly": all jobs run equally long.
 
-*Captured* is the sum of all relative gains over the simulation without trading, divided by the largest sum without
-losers, which a linear program finds. It is computed with two such largest sums. For the first, each team runs its jobs
-in its own order. In order of age, a job runs only as long as all jobs before it; evenly, all jobs run equally long. For
-the second, a team may run any of its jobs.
+Progress is counted in GPU-quanta at a job's full speed.
+
+A *loser* is a team that makes less than 98 % of the lower of two amounts:
+- its progress without trading;
+- its progress alone on an equal part of each generation.
+
+The second amount is needed because, with trading, a team no longer gets for free the time that other teams do not want.
+
+*Captured* is the fraction of the possible gain that trades reach. A gain is the sum of the teams' relative gains over
+the simulation without trading. A linear program finds the possible gain: the largest gain without losers. It is
+computed twice: for teams that run their jobs in their own order, and for teams that may run any of their jobs.
 """
 
 from __future__ import annotations
@@ -36,7 +43,10 @@ SETTLED = 10  # rounds before progress is counted
 
 
 def teams(spread: float, seed: int, order: Order = "in order") -> Economy:
-    """Returns two to five teams, each with as many jobs as the cluster has GPUs."""
+    """Returns two to five teams, each with as many jobs as the cluster has GPUs.
+
+    `spread` is σ, and `order` the teams' own order of jobs.
+    """
     chance = np.random.default_rng([seed, int(spread * 100)])
     nodes = tuple((k, int(chance.choice([4, 8]))) for k in range(int(chance.integers(2, 4))))
     total = sum(gpus for _, gpus in nodes)
@@ -50,12 +60,14 @@ def teams(spread: float, seed: int, order: Order = "in order") -> Economy:
 
 
 def progress(economy: Economy, judged: PolicyUnderTest) -> Floats:
-    """Simulates the economy and returns the mean progress of each team per round, as an array (T,)."""
+    """Simulates the economy under the policy `judged`. Returns the mean progress of each team per round, as an array
+    (T,)."""
     return Played.of(economy, judged).progress(since=SETTLED) / (economy.rounds - SETTLED)
 
 
 def possible(economy: Economy, without: Floats, order: Order) -> float:
-    """Returns the largest sum of relative gains that trades can bring if each team runs its jobs in its own order.
+    """Returns the possible gain: the largest sum of relative gains without losers if teams run their jobs in the order
+    `order`.
 
     `without` (T,): the teams' progress without trading.
     """
@@ -67,9 +79,9 @@ def possible(economy: Economy, without: Floats, order: Order) -> float:
 
 
 def private(economy: Economy, order: Order) -> Floats:
-    """Returns the progress of each team on an equal part of every generation, as an array (T,).
+    """Returns the progress of each team alone on an equal part of every generation, as an array (T,).
 
-    Teams run their jobs in their own order.
+    `order`: the order in which each team runs its jobs.
     """
     owner, count = np.array([job.account for job in economy.jobs]), len(economy.accounts)
     rates = [economy.speed[owner == t] for t in range(count)]

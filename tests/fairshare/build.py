@@ -49,7 +49,10 @@ def snapshot(
 ) -> Snapshot:
     """Returns a snapshot of a cluster.
 
-    `nodes` has a pair (generation, GPUs) for each node. `away` has the indices of nodes that are drained or down.
+    - `nodes`: a pair (generation, GPUs) for each node.
+    - `away`: the indices of nodes that are drained or down.
+    - `owed`: the GPU-seconds that an account is owed on a generation, by (account, generation).
+    - `settings`: fields of Settings.
     """
     kinds = max((k for k, _ in nodes), default=-1) + 1
     installed = np.array([gpus for _, gpus in nodes], dtype=np.int64)
@@ -103,10 +106,11 @@ def snapshot(
 
 
 def situation(given: Snapshot) -> Situation:
-    """Returns the situation before the first decision: the default policy, its view of the cluster, and its state.
+    """Returns the situation before the first decision: the default policy, the snapshot `given` that it sees, and its
+    state.
 
-    The view is the snapshot `given`. The policy's options are taken from the settings in the snapshot, and its state
-    from the GPU time that the snapshot says accounts are owed.
+    The policy's options come from the settings in the snapshot. Its state comes from the GPU time that the snapshot
+    says accounts are owed.
     """
     return Situation.first(policy_of(given.settings), given)
 

@@ -1,4 +1,4 @@
-"""Builds pasts, which are histories of shared clusters: small ones by hand, and ones in which each tenant had own
+"""Builds pasts, which are histories of shared clusters: small ones by hand, and ones in which each tenant had its own
 machines."""
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ def past(
     generations: int = 1,
     **more: object,
 ) -> Past:
-    """Returns a past. By default it has two tenants with one user each and equal tickets, on two nodes of four GPUs."""
+    """Returns a past. By default it has two tenants with one user each and equal tickets, on two nodes of four GPUs.
+
+    - `parts`: for each tenant, the fraction of the cluster that its tickets are worth.
+    - `machines`: the states of nodes.
+    - `ends`: the end of the past, in seconds since its beginning.
+    - `generations`: the number of GPU generations.
+    - `more`: further fields of Past.
+    """
     users = tuple((100.0,) for _ in parts)
     whole = {"user_tickets": users, "rules": Rules()} | more
     return Past(ends, generations, tuple(parts), nodes=machines, jobs=tuple(jobs), **whole)  # type: ignore[arg-type]
@@ -61,9 +68,9 @@ def job(
 
 
 def shared(wanted: Past, *, quantum: float = 60.0) -> Past:
-    """Returns the past in which the live policy divides the nodes of `wanted` among teams of one user each.
+    """Returns the past in which the live policy runs the jobs of `wanted` on the nodes of `wanted`.
 
-    In `wanted`, each job has one attempt, which says how long the job runs.
+    Each tenant is a team of one user. In `wanted`, each job has one attempt, which says how long the job runs.
     """
     machines = Machines(
         tuple(node.generation for node in wanted.nodes),

@@ -27,11 +27,11 @@ def synthetic_snapshot(
     shapes: Shapes = SHAPES,
     levels: tuple[int, ...] | None = None,
 ) -> Snapshot:
-    """Returns a cluster of about `gpus` GPUs with a long queue. Its `tenants` teams have users and belong to
-    departments.
+    """Returns a cluster of about `gpus` GPUs with a long queue: `jobs_per_gpu` jobs for each GPU.
 
-    A tenth of the jobs that fit are running. Half of the jobs were measured on the generations that they may use. With
-    `levels`, the ticket tree is the regular tree of `_regular` instead, and its leaves are the users.
+    The cluster's `tenants` teams have users and belong to departments. A tenth of the jobs that fit are running. Half
+    of the jobs were measured on the generations that they may use. With `levels`, the ticket tree is the regular tree
+    of `_regular` instead, and its leaves are the users.
     """
     chance = np.random.Generator(np.random.PCG64(seed))
     kinds = len(generations)
@@ -137,10 +137,10 @@ def _rates(account: Ints, accepts: Bools, chance: np.random.Generator) -> Floats
 
 
 def _run_some(cluster: Cluster, accepts: Bools, workers: Ints, gpus: Ints) -> tuple[Ints, Ints, Ints]:
-    """Places every tenth job until the cluster is full.
+    """Places every tenth job until the cluster is full. Returns three arrays (running_on, start, nodes).
 
-    Returns three arrays: each job's generation, or NOWHERE if the job waits; the index in the third array at which each
-    job's nodes begin; and the nodes of the workers of all jobs.
+    - `running_on`: each job's generation, or NOWHERE if the job waits.
+    - `start`, `nodes`: the workers of job j are on the nodes `nodes[start[j]:start[j + 1]]`.
     """
     free = cluster.capacity.copy()
     running_on = np.full(len(workers), NOWHERE, dtype=np.int64)

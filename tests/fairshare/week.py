@@ -110,8 +110,8 @@ def _served(wanted: list[PastJob], lasts: list[float], nodes: tuple[NodeState, .
 
 
 def _ran(job: PastJob, attempt: Attempt) -> PastJob:
-    """Returns the job after this attempt, which is cut off at the end of the week. An attempt that begins later is left
-    out."""
+    """Returns the job after the attempt, which is cut off at the end of the week. Leaves out an attempt that begins
+    after the week."""
     if attempt.begins >= WEEK:
         return job
     if attempt.ends > WEEK:

@@ -201,9 +201,13 @@ def test_a_limit_blocks_only_while_it_is_in_force(ends: float, cause: Cause) -> 
 
 
 def over_the_limit(limits: tuple[PastLimit, ...], *more: PastJob, held: int = 4, **fields: object) -> Anomaly:
-    """Returns the anomaly of a job of tenant B that waits four hours.
+    """Returns the only anomaly of a past in which a job of tenant B waits four hours.
 
     Meanwhile B holds two of the four GPUs of its share, and tenant A holds `held` GPUs.
+
+    - `limits`: the limits on GPUs in this past.
+    - `more`: further jobs.
+    - `fields`: fields of the waiting job.
     """
     jobs = [
         job(1, B, 0, attempt(0, 5 * HOUR, 0), gpus=2),

@@ -1,4 +1,7 @@
-"""Tests that plans are finite whatever speeds programs report, and that only the reporting team's trades change."""
+"""Tests that programs can report any speeds without harm to other teams.
+
+Plans have only finite numbers. Other teams still trade, and make at least the progress of their private clusters.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,10 @@ RATES = st.one_of(st.floats(min_value=5e-324, max_value=1.7e308), st.sampled_fro
 
 
 def plan_beside(slow: float, fast: float, policy: str = NEWEST.name) -> Decision:
-    """Returns the decision for three teams: two with speed-ups 1.2 and 4, and a third with the given rates.
+    """Returns the decision for three teams with 16 one-GPU jobs each, on eight GPUs of each of two generations.
 
-    `slow` and `fast` are the third team's rates on generations 0 and 1.
+    The first two teams have the speed-ups 1.2 and 4. `slow` and `fast` are the third team's rates on generations 0 and
+    1.
     """
     rates = [{0: 1.0, 1: 1.2}, {0: 1.0, 1: 4.0}, {0: slow, 1: fast}]
     jobs = [Job(team, rate=rate) for team, rate in enumerate(rates) for _ in range(16)]

@@ -39,10 +39,11 @@ def test_shares_follow_tickets_on_every_generation():
 
 
 def test_entitlements_cover_every_generation_and_only_accounts_with_jobs_count():
-    """Proves that only accounts with jobs are entitled, to a part of every generation.
+    """Proves that only accounts with jobs are entitled, and that they are entitled to a part of every generation.
 
-    Two accounts are entitled to half of each generation. The second cannot use generation 0, so the first gets all of
-    generation 0, and the second gets all of generation 1.
+    The third account has the most tickets but no jobs. Each of the other two is entitled to half of each generation,
+    although the second cannot use generation 0. In the decision, the first gets all of generation 0, and the second
+    gets all of generation 1.
     """
     accounts = [Account(1), Account(1), Account(7)]
     jobs = [*many(0), *many(1, accepts=(1,))]
@@ -135,8 +136,8 @@ def test_every_account_gets_what_it_can_use_of_its_entitlement(given):
 def test_a_generation_is_left_over_only_if_no_account_can_use_it(given):
     """Proves that GPUs of a generation stay unassigned only if no account can use them.
 
-    The test removes the limits on GPUs. It also removes measured speeds, because these could guarantee an account a
-    faster generation.
+    The test removes the limits on GPUs and all measured speeds. With measured speeds, the policy could guarantee an
+    account GPUs of a faster generation.
     """
     given = replace(
         without_quotas(given),

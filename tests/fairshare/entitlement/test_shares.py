@@ -27,7 +27,10 @@ def play(given: Snapshot, rounds: int) -> Iterator[tuple[Snapshot, Decision, Flo
 
 
 def strays(given: Snapshot, rounds: int) -> Floats:
-    """Returns how far each account is ahead of its share after each round, in GPU-quanta, as an array (rounds, T)."""
+    """Returns how many GPU-quanta each account has received beyond its share so far, as an array (rounds, T).
+
+    A row is the state after one round. A negative number means that the account is behind.
+    """
     ahead = [(got - decision.share).sum(axis=1) for _, decision, got in play(given, rounds)]
     return np.cumsum(ahead, axis=0)
 
@@ -70,9 +73,11 @@ def test_received_time_differs_from_shares_by_a_constant_bound(mix):
 
 
 def test_gangs_stay_on_their_generation_despite_small_switch_losses():
-    """Proves that small losses seldom make gangs change their generation: at most one change in four rounds.
+    """Proves that small losses of GPU time seldom make gangs change their generation: at most one change in four
+    rounds.
 
-    The losses come from switching jobs and differ a little between accounts.
+    In each round the test reports random losses, as from switching jobs. They differ by at most 0.1 GPU-quanta between
+    accounts.
     """
     given = crowd([(0, 4), (1, 4)], [[1], [1], [1]], switch_cost=2.0)
     chance = np.random.default_rng(1)
@@ -212,7 +217,8 @@ def test_a_running_gang_is_not_stopped_for_less_than_a_switch_costs():
 
 @pytest.mark.parametrize("others", [0, 3])
 def test_a_gang_stays_where_it_is_while_all_gangs_fit(others):
-    """Proves that a gang does not move while all gangs fit.
+    """Proves that a gang does not move while all gangs fit, alone or with `others` other accounts that have one job
+    each.
 
     The gang may run on the other generation too. It stays even if its account would be owed time there.
     """

@@ -1,4 +1,7 @@
-"""Tests of placement: workers of a gang come together and beside running gangs, and fragmentation keeps no gang out."""
+"""Tests of placement: workers of a gang come together and beside running gangs, and fragmentation keeps no gang out.
+
+To pick a gang is to choose it to run in the round. The policy picks gangs one after another.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def test_a_gang_does_not_displace_a_running_one_to_resume():
 def test_a_new_gang_goes_where_running_ones_do_not_have_to_move():
     """Proves that a new gang is placed where no running gang has to move, even though the new gang is picked first.
 
-    On the first node it would take the room of the running gang that is picked last.
+    On the first node, the new gang would take the GPUs of the running gang that is picked last.
     """
     jobs = [Job(0, gpus=2), Job(1, gpus=2, on=(0,)), Job(1, gpus=2, on=(0,))]
     decision = decide(snapshot([(0, 4), (0, 4)], [Account(), Account()], jobs, owed={(0, 0): 600.0}), seed=0)

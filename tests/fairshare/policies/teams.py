@@ -22,8 +22,11 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 
 @dataclass(frozen=True)
 class Held:
-    """Takes the place of the result of share_out, for tests in which all teams have enough jobs and only tickets
-    count."""
+    """Accounts' entitlements and shares, as arrays (T, K) of GPUs, if all teams have enough jobs and only tickets
+    count.
+
+    Tests use it in place of the result of `share_out`.
+    """
 
     entitled: Floats
     share: Floats
@@ -32,7 +35,13 @@ class Held:
 def teams(
     rates: list[Floats], capacity: tuple[int, ...], tickets: list[float] | None = None, **settings: Any
 ) -> Snapshot:
-    """Returns teams of one-GPU jobs. `rates` has an array (jobs, K) for each team."""
+    """Returns a cluster with teams that trade and have one-GPU jobs.
+
+    - `rates`: for each team, an array (jobs, K) of the jobs' speeds on each generation.
+    - `capacity`: the number of GPUs of each generation, which has one node.
+    - `tickets`: the tickets of each team. None: one ticket each.
+    - `settings`: further arguments of `snapshot`.
+    """
     accounts = [Account(weight, trades=True) for weight in tickets or [1.0] * len(rates)]
     jobs = [
         Job(t, rate={k: float(x) for k, x in enumerate(job)}) for t, some in enumerate(rates) for job in some
@@ -64,7 +73,9 @@ def traded(given: Snapshot) -> tuple[Floats, tuple[Trade, ...]]:
 def own_progress(rates: list[Floats], held: Floats, order: Order) -> Floats:
     """Returns the most progress that each team can make with its GPUs in its own order of jobs, as an array (T,).
 
-    `rates`: for each team, an array (jobs, K) of the rates of one-GPU jobs. `held` (T, K): the teams' GPUs.
+    - `rates`: for each team, an array (jobs, K) of the rates of one-GPU jobs.
+    - `held` (T, K): the teams' GPUs.
+    - `order`: "in order" if a job runs only as long as all jobs before it, "evenly" if all jobs run equally long.
     """
     found = []
     for own, gpus in zip(rates, held, strict=True):
@@ -77,10 +88,13 @@ def own_progress(rates: list[Floats], held: Floats, order: Order) -> Floats:
 
 
 def most_progress(rates: list[Floats], capacity: Floats, least: Floats, order: Order) -> Floats:
-    """Returns the progress of each team, as an array (T,), in the division of GPUs with the largest sum.
+    """Returns each team's progress, as an array (T,), if the GPUs are divided so that the sum of all progress is
+    largest.
 
-    `least` (T,): the progress that each team must at least make. With the order "in order" a job runs only as long as
-    all jobs before it. With "evenly", all jobs of a team run for the same time.
+    - `capacity`: the number of GPUs of each generation.
+    - `least` (T,): the progress that each team must at least make.
+    - `order`: "in order" if a job runs only as long as all jobs before it, "evenly" if all jobs of a team run equally
+      long.
     """
     return _most(rates, capacity, np.ones(sum(map(len, rates))), least, order)
 

@@ -24,7 +24,8 @@ def by_hand(guaranteed: list[list[float]], share: list[list[float]] | None = Non
 
 @dataclass
 class Round:
-    """One played round: the view, the balances, the picked jobs, and the GPUs that accounts received."""
+    """One played round: the snapshot, the balances (GPU time that accounts are owed), the picked jobs, and the GPUs
+    that accounts received."""
 
     given: Snapshot
     balances: Balances

@@ -33,9 +33,10 @@ def test_guaranteed_time_is_saved_and_never_a_debt():
 
 
 def test_time_that_did_not_exist_is_owed_to_no_account():
-    """Proves that an account is owed nothing for time that no account received.
+    """Proves that GPU time that no account received is owed to no account.
 
-    The two accounts together received half of what they were due, and the first received less than half of its part.
+    Each of the two accounts is due 240 GPU-seconds, but together they receive only 240. So each account's part is 120.
+    The first receives 60 and is owed 60. The second receives 180 and is ahead by 60.
     """
     found = after(Balances.none(2, 1), by_hand([[4.0], [4.0]]), [60.0, 180.0])
     assert found.guaranteed.tolist() == [60.0, 0.0]

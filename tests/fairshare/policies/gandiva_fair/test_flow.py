@@ -1,5 +1,7 @@
-"""Tests that pools of GPUs are divided as linear programs divide them: completely, and with max-min totals per
-ticket."""
+"""Tests that a pool of GPUs is divided completely, and that accounts' total GPUs per ticket are max-min fair.
+
+Linear programs compute the expected totals. A class contains jobs of one account with the same generations and speeds.
+"""
 
 from __future__ import annotations
 
@@ -70,10 +72,10 @@ class Economy:
         return replace(leaves, least=leaves.sums(flow.sure.sum(axis=0)))
 
     def rows(self) -> tuple[Flow, Ints]:
-        """Returns the input of the tested division, and the account of each row.
+        """Returns the input of the tested division as rows, and the account of each row.
 
-        A class has one row for each generation on which it has guaranteed GPUs, and one row for the GPUs that it could
-        use in addition.
+        A row is a part of a class of jobs. A class has one row for each generation on which it has guaranteed GPUs, and
+        one row for the GPUs that it could use in addition.
         """
         row, k = np.nonzero(self.kept > 0)
         able = (self.able[row] & (self.step[row] >= self.step[row, k][:, None])).T

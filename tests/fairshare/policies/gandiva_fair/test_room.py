@@ -16,7 +16,11 @@ CHANGES = st.lists(st.tuples(st.integers(0, 11), st.integers(-4, 4)), max_size=1
 
 
 def changed(gpus: list[int], changes: list[tuple[int, int]]) -> tuple[Room, np.ndarray]:
-    """Returns the nodes after the changes, twice: as a Room and as an array. A change is a pair (node, GPUs)."""
+    """Returns the free GPUs of all nodes after some changes, twice: as a Room and as an array.
+
+    `gpus`: the free GPUs of each node before the changes. A change (node, GPUs) adds the GPUs, which may be negative,
+    to the node's free GPUs.
+    """
     room, array = Room(np.array(gpus)), np.array(gpus)
     for node, more in changes:
         room.add(node % len(gpus), more)

@@ -21,8 +21,8 @@ from tests.fairshare.build import Account, Job, snapshot, snapshots, with_closed
 
 
 def decided(view: Snapshot) -> tuple[Picks, Picks]:
-    """Returns the policy's picks twice: without and with the swaps that give gangs measurements on other
-    generations."""
+    """Returns the jobs that the policy chooses to run, and where, twice: without swaps, and with the swaps that give
+    gangs measurements on other generations."""
     plan = Situation.first(GandivaFair(GandivaFair.options_type(trading=False)), view).decide(1)
     generation = np.full(len(view.jobs), NOWHERE, dtype=np.int64)
     generation[plan.run] = plan.generation

@@ -117,10 +117,11 @@ def test_an_account_goes_on_saving_for_its_first_gang_when_it_has_saved_nothing(
 
 
 def test_an_account_goes_on_saving_for_its_first_gang_when_that_finds_no_room():
-    """Proves that an account keeps saving for its first gang while this gang finds no room.
+    """Proves that an account keeps saving GPU time for its first gang while this gang finds no room.
 
-    The gang needs 4 GPUs, and no node of 8 GPUs has room for it beside another account's gang of 5. The account's
-    smaller jobs do fit. Without the saving they would use up the account's claim in each round.
+    To save means that smaller jobs do not use up the account's claim. The first gang needs 4 GPUs, and no node of 8
+    GPUs has room for it beside another account's gang of 5. The account's smaller jobs do fit. Without the saving they
+    would use up the claim in each round.
     """
     sizes = [(0, 5), (0, 2), (0, 2), (1, 4), (1, 1), (1, 3), (2, 5), (2, 5)]
     accounts = [Account(), Account(), Account(2)]
@@ -198,7 +199,8 @@ def test_surplus_of_services_is_taken_back_last():
 
 
 def test_nothing_is_saved_for_a_service_that_continues_without_a_claim():
-    """Proves that no GPUs are saved for a service that holds more than its account's guarantee and continues anyway.
+    """Proves that no GPUs are kept back for a service that holds more than its account's guarantee and continues
+    anyway.
 
     The service has the next turn, because its account is the least ahead of its share. The service keeps its 4 GPUs in
     any case, so the other 4 GPUs go to other jobs.
