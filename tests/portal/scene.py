@@ -172,7 +172,10 @@ def yearly(made: World) -> Schedule:
 def share(
     of: Round, tenant: Tenant, generation: Generation, *, ends: datetime, **amounts: float
 ) -> ShareInterval:
-    """Creates a share interval of the hour before `ends`. The amounts are in GPU-seconds."""
+    """Creates a share interval of the hour before `ends`.
+
+    `amounts`: GPU-seconds by the field of ShareInterval, such as `received`. The other amounts are 0.
+    """
     rest = dict.fromkeys(("entitled", "received", "lent", "unused", "borrowed", "bought", "sold"), 0.0)
     return ShareInterval.objects.update_or_create(
         round=of,

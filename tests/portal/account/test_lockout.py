@@ -33,7 +33,10 @@ BrowserOf = Callable[[User], Client]
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lowers two limits so that tests reach them quickly. The limit for a user from one network stays 5."""
+    """Lowers two limits on wrong passwords so that tests reach them quickly: that of a network and that of a user name.
+
+    The limit for one user name from one network stays 5.
+    """
     monkeypatch.setattr(lockout, "MOST_OF_NETWORK", 12)
     monkeypatch.setattr(lockout, "MANY_OF_USER", 9)
 
@@ -201,10 +204,10 @@ def test_the_old_password_cannot_be_guessed_in_a_session_taken_over(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # Django leaves request bodies to the garbage collector
 def test_a_client_behind_a_proxy_locks_out_no_other_client_of_it(settings: LazySettings) -> None:
-    """Calls the whole ASGI application, so that the client's address comes from X-Forwarded-For.
+    """Wrong passwords from one client behind a trusted proxy lock out only this client, even if it forges addresses.
 
-    The trusted proxy appends the real address of the client, so an address that the client has forged is to the left of
-    it.
+    The test calls the whole ASGI application, so that the client's address comes from X-Forwarded-For. The proxy
+    appends the real address of the client to this header, so forged addresses are to the left of the real one.
     """
     from portal.asgi import application  # noqa: PLC0415 - needs the settings of the tests
 

@@ -63,8 +63,10 @@ OPERATOR_VERBS = [
 
 @pytest.fixture
 def place(scene: Scene) -> dict[str, object]:
-    """Returns primary keys by the placeholders in the paths and forms of VERBS. Also creates objects that actions can
-    delete."""
+    """Returns the primary keys that replace placeholders such as {bob} in the paths and forms of VERBS.
+
+    Also creates objects that the actions of VERBS need, such as an archived team.
+    """
     cast = scene.people
     make.tenant("Empty")
     old = make.tenant("Old")

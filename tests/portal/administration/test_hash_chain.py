@@ -57,8 +57,10 @@ def test_admins_see_that_sealing_has_stopped(scene: Scene, head: LedgerHead, bro
 
 
 def test_admins_see_which_book_is_not_sealed(scene: Scene, head: LedgerHead, browser_of) -> None:
-    """The settings page names the broken chain: here the head names seal 1 of the audit events, and this seal does not
-    exist."""
+    """The settings page names the book whose chain is broken: here the audit events.
+
+    The test creates a ledger head that says that seal 1 is the last seal of the audit events. This seal does not exist.
+    """
     with transaction.atomic():
         heads.append(-1, 1, b"gone", heads.hold())
     html = browser_of(scene.people.ada).get("/admin/settings/").content.decode()

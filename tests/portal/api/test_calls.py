@@ -315,9 +315,9 @@ def test_every_decimal_of_an_answer_is_declared_as_a_figure_or_an_amount() -> No
 
 
 def test_no_answer_has_the_digits_that_a_division_leaves(scene: Scene, call, browser_of) -> None:
-    """Calls every GET operation without path parameters: no number in the responses has the long digits of a division.
+    """Calls every GET operation without path parameters: no number in the responses has more than six decimal places.
 
-    The use to report is 20 minutes, because a third of an hour is 0.333… hours.
+    The reports contain a usage of 20 minutes, because 20 minutes are 0.333… hours.
     """
     book(scene.job, scene.people.bob, scene.people.v100, gpus=1, minutes=20, lease=901)
     set_quota(actor=None, tenant=scene.people.astro, kind="gpu_hours", limit=7)

@@ -1,4 +1,8 @@
-"""If a feature lacks its server or its setting, the page says so instead of showing the form, and so does the API."""
+"""Pages say which features do not work because a mail server, an encryption key or the URL of sessions is not
+configured.
+
+The API refuses a subscription by mail with the same sentence.
+"""
 
 from scheduling.core import encryption
 from tests.portal.scene import Scene

@@ -37,8 +37,10 @@ IN_BLOCKS, IN_SPANS = "blocks", "spans"
 
 
 def code(kind: str) -> Iterator[tuple[str, str]]:
-    """Yields (page, code) from the documentation: each code block for IN_BLOCKS, otherwise each code span outside the
-    blocks."""
+    """Yields (page, code) from the documentation.
+
+    `kind`: IN_BLOCKS for the code blocks, IN_SPANS for the code spans outside code blocks.
+    """
     for page, text in TEXTS.items():
         if kind == IN_BLOCKS:
             yield from ((page, sample) for _, sample in BLOCK.findall(text))

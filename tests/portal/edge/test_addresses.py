@@ -77,7 +77,11 @@ def test_a_header_of_nearly_that_name_is_not_that_header(settings: LazySettings)
 def test_requests_through_a_proxy_on_this_machine_come_from_elsewhere(
     db: None, client: Client, header: str
 ) -> None:
-    """A request with a proxy's header is refused, even if the header names this machine's own address."""
+    """By default, a portal that runs local jobs serves only this machine, so it refuses requests that have a proxy's
+    header.
+
+    A request is refused even if the header names this machine's own address. /healthz still answers.
+    """
     Cluster.objects.create(name="lab", backend=Cluster.Backend.LOCAL)
     assert client.get(reverse("login")).status_code == 200
     refused = client.get(reverse("login"), headers={header: "127.0.0.1"})

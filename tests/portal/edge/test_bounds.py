@@ -50,7 +50,7 @@ def run(work: Awaitable[Any]) -> Any:
 
 
 class Call:
-    """An ASGI request with its response. Setting `left` disconnects the client."""
+    """An ASGI request and the response to it. Setting the event `left` disconnects the client."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""A client that uses up bodies, threads, streams or logins in front of Django does not keep other clients out."""
+"""In front of Django, request bodies, threads, streams and logins are limited. One client that uses many of them does
+not keep other clients out."""
 
 from __future__ import annotations
 

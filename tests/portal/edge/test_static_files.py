@@ -15,7 +15,10 @@ ELSEWHERE = "203.0.113.7"
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the cached answer "there is no local cluster" so old that a page would query the database again."""
+    """Makes the cached answer "there is no local cluster" so old that a page would query the database again.
+
+    Requests for static files must not do so.
+    """
     monkeypatch.setattr(middleware, "_local_cluster", (-1e9, False))
 
 

@@ -345,7 +345,8 @@ def every_name(resolver: URLResolver, namespace: str = "") -> Iterator[tuple[str
 
 
 def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]:
-    """Returns arguments for the URL pattern that stand for objects of Astro."""
+    """Returns values for the parameters in the URL pattern `name`. They refer to objects of the scene, such as Astro's
+    job."""
     keys = {
         "request": scene.request.pk,
         "service": scene.service.pk,

@@ -1,5 +1,7 @@
-"""Logs that are no plain files or never end, and clients that disconnect: all cost little work, and messages are
-clear."""
+"""Reading a log costs little work and gives clear messages, even if the log is not a plain file or never ends.
+
+This is also true if the client disconnects.
+"""
 
 from __future__ import annotations
 

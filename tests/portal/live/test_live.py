@@ -186,10 +186,10 @@ def test_the_stream_relays_changes_and_refuses_what_is_not_the_users(scene: Scen
 
 
 def first_words(topics: set[str], since: str, *, then: str) -> list[str]:
-    """Returns the data of the events that a stream sends, from position `since` on, before the event of the topic
+    """Opens an event stream at the position `since`. Returns the data of the events before the event of the topic
     `then`.
 
-    Publishes `then` as soon as the stream is live.
+    The stream has the events of `topics` and of `then`. The function publishes `then` as soon as the stream is live.
     """
 
     async def listen() -> list[str]:

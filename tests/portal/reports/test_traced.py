@@ -1,4 +1,4 @@
-"""The benchmark on a published trace reports each difference between Fairlot's reports and the trace's file."""
+"""The benchmark imports a published trace, and fails if Fairlot's reports differ from the trace's file."""
 
 from __future__ import annotations
 
