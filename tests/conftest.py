@@ -91,8 +91,10 @@ MONTHS = [date(2026, 1, 1), date(2026, 4, 1), date(2026, 5, 1)]
 
 @pytest.fixture
 def jobs_folder(settings: Any, tmp_path: Path) -> Iterator[Path]:
-    """Makes `tmp_path` the folder of local jobs, yields it, and clears the cache of backends before and after the
-    test."""
+    """Makes `tmp_path` the folder in which the local backend keeps jobs, and yields this folder.
+
+    Clears the cache of backends before and after the test, because a cached backend would use another folder.
+    """
     from scheduling.clusters import backend_factory  # noqa: PLC0415 - it imports models
 
     settings.FAIRLOT_JOBS_DIR = tmp_path
@@ -155,7 +157,8 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 
 @pytest.fixture
 def archives(transactional_db: None, django_db_blocker: Any) -> Iterator[None]:
-    """After a test that archives a month, and so drops its partitions, creates the partitions of MONTHS again."""
+    """Creates the partitions of MONTHS again after a test that archives a month, because archiving drops the month's
+    partitions."""
     from accounting.ledger.partitions import add_months  # noqa: PLC0415
     from accounting.models import ClosedBook  # noqa: PLC0415
 
@@ -167,9 +170,10 @@ def archives(transactional_db: None, django_db_blocker: Any) -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """Exempts all objects that exist after collection from garbage collection, and makes collections rare.
+    """Exempts all objects that exist after pytest has collected the tests from garbage collection. Also makes garbage
+    collections rare.
 
-    Each full collection would scan all tests and modules, which took a tenth of the time of the tests.
+    Otherwise each full garbage collection scans all tests and modules, which took a tenth of the time of the tests.
     """
     gc.collect()
     gc.freeze()
@@ -187,8 +191,8 @@ AT_ONCE = 3
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts long tests first, so that no xdist worker still runs a long test when the others have finished.
 
-    Raises UsageError if pytest-xdist would run the tests of one `xdist_group` in several processes. It does so with
-    versions of pytest that it does not know.
+    Raises UsageError if pytest-xdist would run the tests of one `xdist_group` in several processes. pytest-xdist does
+    so with versions of pytest that it does not know.
     """
     groups: dict[str, list[pytest.Item]] = {name: [] for name in GROUPS}
     single: list[pytest.Item] = []
@@ -220,9 +224,10 @@ def serve_static_files_as_they_are(scratch: Path) -> None:
 
 
 def start_servers(config: pytest.Config) -> None:
-    """Starts those servers that no environment variable names. They stop when the run ends or is killed.
+    """Starts PostgreSQL and Valkey, unless FAIRLOT_TEST_DATABASE_URL and FAIRLOT_TEST_REDIS_URL both name a server.
 
-    Also sets the environment variable `FOLDER` to a folder of this run.
+    Each of these variables that is not set is set to the URL of a started server. The servers stop when the run ends or
+    is killed. The environment variable that FOLDER names is set to a folder of this run.
     """
     os.environ.pop("DJANGO_SETTINGS_MODULE", None)
     stack = ExitStack()

@@ -31,9 +31,11 @@ CHECKS = 5
 def watched(*, seconds: float | None = None, little: float = LITTLE, much: float = MUCH) -> Iterator[None]:
     """Fails the test that runs inside the block if the test hangs, or if it has spent more than `much` CPU seconds.
 
-    A test hangs if two things are true for half of `seconds` (by default `waiting.stall()`): the test and the processes
-    that it started spend at most `little` CPU seconds in total, and `wait_for` does not poll. A polling `wait_for` is
-    no hang, because it has its own time limit. Only the main thread may call this function.
+    A test hangs if two things are true for half of `seconds` (by default `waiting.stall()`):
+    - The test and the processes that it started together spend at most `little` CPU seconds.
+    - The test does not poll in `wait_for`, which has its own time limit.
+
+    Only the main thread may call this function.
     """
     began = _own_seconds()
     # the CPU seconds and the polls at the last checks

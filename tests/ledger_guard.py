@@ -93,8 +93,11 @@ def switch_on(tables: Sequence[str]) -> list[str]:
 
 @pytest.fixture(autouse=True, scope="session")
 def flush_passes_the_guards() -> Iterator[None]:
-    """Lets Django empty the test database in spite of the triggers. Empties only tables that contain rows, because most
-    tables are empty, and keeps the rows that Django writes after migrations, instead of writing them again."""
+    """Lets Django empty the test database in spite of the triggers, and makes this faster.
+
+    Only tables that contain rows are emptied, because most tables are empty. The rows that Django writes after
+    migrations are kept, so that Django need not write them again.
+    """
     from django.core.management.commands import flush  # noqa: PLC0415
     from django.db.backends.postgresql.operations import DatabaseOperations  # noqa: PLC0415
 

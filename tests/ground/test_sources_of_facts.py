@@ -63,8 +63,10 @@ def is_prose(node: ast.AST) -> bool:
 
 
 def is_said(node: ast.AST) -> bool:
-    """Returns whether the node is a non-empty string literal, the name of a constant, or a collection that contains
-    either."""
+    """Returns whether the node is a fixed value with which code could compare a text.
+
+    Such a value is a non-empty string literal, a name in capitals, or a tuple, list or set that contains either.
+    """
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
         return any(map(is_said, node.elts))
     if isinstance(node, ast.Constant):

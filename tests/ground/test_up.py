@@ -92,7 +92,8 @@ def test_up_serves_heals_stops_and_comes_back_with_its_data(up, var):
 
 
 def wait_for_jobs(run):
-    """Waits until three of the demo's jobs run: two of the demo's jobs end soon, so one of these three goes on."""
+    """Waits until three of the demo's jobs run. Two of the demo's jobs end soon, so at least one of the three goes
+    on."""
 
     def running():
         return len({process.job for process in job_processes(run.home.var / "jobs")})

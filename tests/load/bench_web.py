@@ -239,9 +239,10 @@ class Watch:
 
 
 def in_portal(portal: RunningPortal, name: str, **arguments: Any) -> dict[str, Any]:
-    """Runs a function of scene.py in a separate process, with the portal's settings; returns its result.
+    """Runs the function `name` of scene.py in a separate process, with the portal's settings. Returns the function's
+    result.
 
-    Raises RuntimeError with the output of the process if the function fails.
+    `arguments`: the function's arguments. Raises RuntimeError with the output of the process if the function fails.
     """
     done = subprocess.run(
         [*RUN, sys.executable, "-m", "tests.load.scene", name, json.dumps(arguments)],

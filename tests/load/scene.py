@@ -72,8 +72,11 @@ def fill(*, users: int, jobs: int, waiting: int) -> dict[str, Any]:
 def rounds(*, cluster: int, seconds: float) -> dict[str, Any]:
     """Observes for `seconds` the rounds that start because the cluster's quantum has ended.
 
-    Returns the number of these rounds, the longest delay of a round in seconds, and the least and greatest effective
-    quantum.
+    Returns a dictionary:
+    - "rounds": the number of these rounds.
+    - "overdue": the longest delay of a round, in seconds.
+    - "quanta": the least and the greatest effective quantum, in seconds. The effective quantum is the configured
+      quantum, or longer if gangs take long to stop and start.
     """
     until, overdue, quanta, numbers = time.monotonic() + seconds, 0.0, set(), set()
     while time.monotonic() < until:
