@@ -40,8 +40,10 @@ def api_of(user: User) -> Client:
 
 
 def claimed(lab: World) -> list[Job]:
-    """Returns Bob's three running sessions, one of which must give up a GPU: Charlie's two jobs need two, and one is
-    free."""
+    """Returns Bob's three running sessions on a cluster of four GPUs, after Charlie has submitted two jobs.
+
+    Each job needs one GPU, but only one GPU is free. So one of the sessions must give up its GPU.
+    """
     mine = sessions(lab, 3)
     for job in mine:
         lab.see(lab.lease(job), Phase.RUNNING, address="127.0.0.1:9", ready_age=0.0)

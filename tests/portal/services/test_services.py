@@ -31,7 +31,8 @@ RULES = {
 
 
 def posted(**changes: object) -> dict[str, object]:
-    """Returns the fields of the form as a browser sends them, with `changes`."""
+    """Returns the fields that a browser posts when a user submits the form for a new service. `changes` replaces fields
+    or adds more."""
     fields = Fields(name="chat", command="python serve.py", port="8000", readiness_path="/health")
     texts = {name: getattr(fields, name) for name in Fields.__dataclass_fields__} | {
         name: value for name, value in changes.items() if name in Fields.__dataclass_fields__

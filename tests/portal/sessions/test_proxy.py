@@ -228,8 +228,10 @@ def test_each_method_path_and_body_arrive_as_they_were(browser: Browser, method:
 
 
 def test_a_proxy_on_this_machine_is_not_this_machine(browser: Browser) -> None:
-    """While a local cluster exists, a request with a proxy's header is refused, even if the header names this machine's
-    address."""
+    """A request that came through a proxy is refused, even if the proxy's header names this machine's address.
+
+    Sessions of a local cluster admit only clients on this machine. Behind a proxy, the real client may be elsewhere.
+    """
     assert browser.ask("headers").status == 200
     for name in ("X_Forwarded_For", "Forwarded", "Via", "X_Real_IP"):
         assert browser.ask("headers", **{name: "127.0.0.1"}).status == 403, name
@@ -401,7 +403,8 @@ def test_an_upload_that_does_not_go_on_ends(browser: Browser, monkeypatch: pytes
 
 
 def half_sent(browser: Browser) -> bytes:
-    """Sends an incomplete upload. Returns all bytes that the server sends before it closes the connection."""
+    """Sends an upload that never ends: a chunked POST without the last chunk. Returns all bytes that the server sends
+    before it closes the connection."""
     with socket.create_connection(("127.0.0.1", browser.port), timeout=PATIENCE) as link:
         named = browser.headers() | {"Transfer-Encoding": "chunked"}
         head = [f"POST {browser.base}count HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
@@ -416,8 +419,8 @@ def half_sent(browser: Browser) -> bytes:
 def test_nothing_keeps_what_an_upload_that_is_refused_was_read_from(
     browser: Browser, monkeypatch: pytest.MonkeyPatch, settings: LazySettings, limit: int, refused: bytes
 ) -> None:
-    """After an upload is refused, no reference remains to the object that relayed its request (`_Exchange`). Otherwise
-    the server may leave the connection open."""
+    """After an upload is refused, the portal keeps no reference to the `_Exchange`, the object that relayed the
+    upload's request. If a reference remained, the server might leave the connection open."""
     monkeypatch.setattr(http, "PAUSE_SECONDS", 0.2)
     settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES = limit
     exchanges: weakref.WeakSet[http._Exchange] = weakref.WeakSet()

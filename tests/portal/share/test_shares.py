@@ -167,7 +167,7 @@ def test_the_page_shows_every_period(scene: Scene, browser_of, period: str) -> N
 
 
 def words(answer) -> str:
-    """Returns the page's HTML on one line, without `<strong>` tags."""
+    """Returns the HTML of the response `answer` on one line, without `<strong>` tags."""
     return " ".join(answer.content.decode().replace("<strong>", "").replace("</strong>", "").split())
 
 

@@ -20,7 +20,7 @@ from tests.portal.scene import Scene
 
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
-    """Returns the scene with three trades, each a minute long and booked in the same way as by a round."""
+    """Returns the scene with three trades of a minute each, all booked in the ledger as rounds book trades."""
     people, first = scene.people, scene.trade
     for number, (fast, price) in enumerate([(0.4, 2.0), (1.3, 3.3)], start=1):
         first.pk = None

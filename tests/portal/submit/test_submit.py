@@ -105,7 +105,8 @@ FORM = {
 
 
 def posted(**changes: object) -> dict[str, object]:
-    """Returns the fields of the submit page with `changes`, as a browser sends them while form and YAML agree."""
+    """Returns the fields that a browser posts from the submit page, with `changes`. Unless `changes` contains "yaml",
+    the YAML states the same job as the form."""
     data = FORM | changes
     if "yaml" not in data:
         plain = {name: data[name] for name in Fields.__dataclass_fields__ if name in data}
@@ -307,7 +308,8 @@ def test_no_style_attribute_is_sent_or_copied_which_the_csp_refuses(bob: Client)
     """No response contains a style attribute, and htmx is configured not to copy style attributes when it updates a
     page.
 
-    The content security policy refuses such attributes. A browser adds one to a field that the user resizes.
+    The content security policy (CSP) refuses such attributes. A browser itself adds one when a user resizes a text
+    field.
     """
     page = bob.get("/submit/?example=digits")
     config = json.loads(re.search(r"name=\"htmx-config\" content='([^']*)'", page.content.decode())[1])
