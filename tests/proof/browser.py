@@ -109,6 +109,6 @@ class People:
 
 
 def superseded(message: ConsoleMessage) -> bool:
-    """Returns whether the console message is htmx's report that a newer request replaced this one, which is no
-    fault."""
+    """Returns whether the console message is htmx's report that it aborted a request because a newer one replaced it.
+    This is no fault of the page."""
     return "htmx:error" in message.text and "AbortError" in message.text

@@ -28,10 +28,10 @@ def chrome() -> Iterator[Browser]:
 
 @pytest.fixture
 def people(portal: RunningPortal, chrome: Browser, request: pytest.FixtureRequest) -> Iterator[People]:
-    """Yields the demo's users with their browsers.
+    """Yields an object that signs in the demo's users, each in a browser session.
 
-    If the test fails, stores screenshots of all open pages. If the test passes, fails if a page's console contains
-    warnings or errors.
+    After the test: if it failed, stores screenshots of all open pages. If it passed, fails when the console of a page
+    contains warnings or errors.
     """
     people = People(portal, chrome)
     try:

@@ -153,8 +153,8 @@ def _doubts(jobs_dir: str) -> list[str]:
 def _check_books() -> None:
     """Checks that leases, held GPUs and bills agree.
 
-    Each change of these is made in one transaction, so they must agree in every snapshot. This function reads a single
-    one.
+    Fairlot changes them in one transaction, so they agree in every snapshot of the database. This function reads them
+    all in one snapshot.
     """
     with connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

@@ -53,7 +53,7 @@ class RunningPortal:
 
     def prepare(self) -> None:
         """Migrates the database and loads the demo, as the first `make up` does before it starts the portal's programs.
-        Does nothing if that is done."""
+        Does nothing if the data folder is already prepared."""
         home, code = Home(self.var), code_fingerprint()
         if home.is_prepared(code):
             return
@@ -188,8 +188,11 @@ SERVICES = ("web", "worker", "background", "beat", "watch")
 
 
 def free_port() -> int:
-    """Returns a free port from 20 000 to 29 999. The kernel gives outgoing connections other ports, so none takes this
-    port while the portal restarts."""
+    """Returns a free port from 20 000 to 29 999.
+
+    The kernel chooses the ports of outgoing connections outside this range. So no connection takes the port while the
+    portal restarts.
+    """
     while True:
         port = random.randrange(20_000, 30_000)
         with socket.socket() as probe:

@@ -235,10 +235,10 @@ def _owed(cluster: Cluster) -> dict[str, list[float]]:
 
 
 def _is_even(cluster: Cluster) -> bool:
-    """Returns whether each team's balance is at most the time of one GPU in two quanta, as in the steady state.
+    """Returns whether every team is owed, or has received in advance, at most the time of one GPU in two quanta. This
+    is so in the steady state.
 
-    The balance is time that the team is owed or is ahead by. Generations are added up, because the gangs are equally
-    fast on each.
+    The balances of a team are added up over the generations, because the gangs are equally fast on each.
     """
     quanta = Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM).order_by("-number")
     last, before = quanta.values_list("at", flat=True)[:2]

@@ -224,8 +224,8 @@ def shorten_the_quantum(ada: Person) -> None:
 
 
 def submit_the_digits(page: Page) -> int:
-    """Submits the training program through the form, and checks the form's hints and errors on the way. Returns the
-    job's id."""
+    """Submits the training program "digits" through the submit page, and returns the job's id. On the way, checks the
+    hints and errors that the page shows."""
     page.get_by_role("link", name="New job").click()
     yaml, before = (
         page.get_by_role("textbox", name="YAML"),

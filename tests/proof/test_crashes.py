@@ -1,6 +1,6 @@
-"""Kills each service, and then all services together, by SIGKILL while gangs change every few seconds.
+"""No job runs twice, and no work or bill is lost, when Fairlot's programs crash.
 
-No job may run twice, and no work or bill may be lost.
+The tests kill each service, and then all services together, by SIGKILL, while gangs change every few seconds.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def test_no_round_waits_for_analyses_that_are_stuck(portal: RunningPortal) -> No
 
 
 def kill(portal: RunningPortal, service: str) -> None:
-    """Sends SIGKILL to all processes of a service; returns when the service runs as another process."""
+    """Sends SIGKILL to all processes of a service; returns when the supervisor has started the service again."""
     pids = portal.kill(service)
     wait_for(lambda: set(portal.service_pids(service)) - set(pids), what=f"another {service}")
 
@@ -135,7 +135,10 @@ def kill_all(portal: RunningPortal) -> None:
 
 @contextmanager
 def running(portal: RunningPortal, celery: list[list[str]]) -> Iterator[None]:
-    """Runs further Celery programs of the portal during the block, each in a separate process group."""
+    """Runs further Celery programs of the portal until the `with` block ends, each in a separate process group.
+
+    `celery`: the arguments of each program, as after `celery -A portal`.
+    """
     log = portal.var / "more.log"
     with log.open("ab") as sink:
         processes = [
