@@ -29,12 +29,13 @@ def backdated(changes: QuerySet[Any], at: datetime) -> None:
 
 
 def newest(changes: type[models.Model]) -> QuerySet[Any]:
-    """Returns a queryset with only the row of `changes` that was written last."""
+    """Returns a queryset with one row of the model `changes`: the row that was written last."""
     return changes._default_manager.filter(pk=changes._default_manager.latest("pk").pk)
 
 
 def changed(node: Node, at: datetime, **values: object) -> None:
-    """Records a change of the node at the moment `at`; by default the node is ready and no GPU has failed."""
+    """Records a change of the node at the moment `at`. `values` replaces fields; without it, the node is ready and no
+    GPU has failed."""
     NodeChange.objects.create(
         cluster=node.cluster, node_id=node.pk, name=node.name, at=at,
         **{"generation": node.generation, "gpus": node.gpus, "state": "ready", "failed_gpus": 0, "others_gpus": 0}
@@ -45,7 +46,7 @@ def changed(node: Node, at: datetime, **values: object) -> None:
 def waited(
     lab: World, owner: User, tenant: Tenant, at: datetime, *, gpus: int = 4, workers: int = 1, **fields: Any
 ) -> Job:
-    """Creates a job that was submitted at the moment `at` and has had no attempt."""
+    """Creates a job that was submitted at the moment `at` and has had no attempt yet."""
     given = {"name": f"{owner.username}-{gpus}x{workers}", "spec": {}} | fields
     return Job.objects.create(
         cluster=lab.cluster,
@@ -61,10 +62,10 @@ def waited(
 def ran(
     job: Job, begins: datetime, ends: datetime, *on: Node, why: str = "succeeded", **fields: Any
 ) -> Lease:
-    """Creates the job's next attempt, which ended for the reason `why`, with the worker of rank r on the r-th node of
-    `on`.
+    """Creates the job's next attempt, which has ended, and returns its lease.
 
-    If `why` is "succeeded", the job has succeeded too.
+    `on`: the node of each worker, in the order of their ranks. `why`: the reason for the end; after "succeeded", the
+    job has succeeded too. `fields` replaces fields of the lease.
     """
     job.epoch += 1
     had(job, begins, ends, on[0].generation)
@@ -95,7 +96,8 @@ def had(job: Job, begins: datetime, ends: datetime, generation: Generation) -> N
 
 
 def _free(node: Node, begins: datetime, ends: datetime) -> int:
-    """Returns the index after the highest GPU of the node that is held at any time from `begins` to `ends`."""
+    """Returns the index after the highest GPU of the node that is held at any time from `begins` to `ends`; 0 if none
+    is held."""
     held = HeldGpu.objects.filter(node=node, during__overlap=DateTimeTZRange(begins, ends, "[)"))
     return max((index + 1 for index in held.values_list("gpu_index", flat=True)), default=0)
 

@@ -14,7 +14,8 @@ __all__ = ["clock", "open_folder", "rig"]
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
-    """Returns a function that sets the time of Fairlot; at first it is 13:00 on the day before `NOON`."""
+    """Returns a function that sets the time of Fairlot's clock. At first it is 13:00 UTC on 3 May 2026, the day before
+    `NOON` in scheduled.py."""
     from tests.scheduling.scheduled import DAY, HOUR, NOON  # noqa: PLC0415 - it imports models
 
     def set_to(moment: datetime) -> None:
@@ -26,5 +27,5 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
 
 @pytest.fixture
 def books_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
-    """Returns a function that sets the time of Fairlot, for tests in which hours are closed."""
+    """Returns a function that sets the time of Fairlot's clock. Tests of closing hours use it."""
     return partial(set_clock, monkeypatch)

@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 
 def until(look: Callable[[], T], what: str = "it") -> T:
-    """Calls `look` every 10 ms until its result is true, and returns this result. Use it for conditions that no event
-    reports."""
+    """Calls `look` every 10 ms until its result is true, and returns this result. Tests use it for conditions that no
+    event announces. `what` says in the error message what was awaited."""
     return wait_for(look, what=what, every=0.01)
 
 
@@ -48,8 +48,8 @@ class Rig:
         self.backend.prepare()
 
     def another_backend(self) -> LocalBackend:
-        """Returns a new backend object on the same folder, like that of another process, or of the same process after a
-        crash."""
+        """Returns a new backend object on the same folder, as another process would create it, or the same process
+        after a crash."""
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
         return LocalBackend(self.root, {"python": path}, EXAMPLES, 10**9, self.places)
 
@@ -71,7 +71,12 @@ class Rig:
         gpus: Sequence[Worker] = (),
         **changes: Any,
     ) -> Gang:
-        """Returns a gang that runs the shell script `script`; `python` in it is the interpreter of the tests."""
+        """Returns a gang that runs the shell script `script`; the command `python` in it starts the interpreter of the
+        tests.
+
+        `workers`: how many workers it has, each with two virtual GPUs. `gpus` replaces these workers by the given ones.
+        `changes` replaces fields of the gang.
+        """
         virtual = [Worker(rank, f"node-{rank}", (rank, rank + 8), (), 2.0) for rank in range(workers)]
         given: dict[str, Any] = {
             "job_id": job,
@@ -107,7 +112,8 @@ class Rig:
         return next((seen for seen in self.backend.observe() if seen.token == gang.token), None)
 
     def wait(self, gang: Gang, phase: Phase = Phase.ENDED) -> Observation:
-        """Waits until the gang is in `phase`, and returns that observation. Fails if the gang ends before."""
+        """Waits for an observation of the gang in `phase`, and returns it. Fails if the gang ends without having been
+        seen in `phase`."""
         deadline = time.monotonic() + PATIENCE
         with closing(self.backend.changes(timeout=0.5)) as changes:
             for _ in changes:
@@ -138,7 +144,7 @@ class Rig:
         return processes.marked(str(gang.token))
 
     def end_everything(self) -> None:
-        """Stops all gangs of the backend without grace, and waits until they have ended."""
+        """Stops all gangs of the backend without a grace period, and waits until they have ended."""
         for seen in self.backend.observe():
             if seen.phase is not Phase.ENDED:
                 self.backend.stop(job_id=seen.job_id, epoch=seen.epoch, token=seen.token, grace_seconds=0.0)
@@ -154,7 +160,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """Yields a folder that every user may enter. It is not in /tmp, because jobs do not see /tmp."""
+    """Yields a folder that every user may enter. The folder is not in /tmp, because each job has its own /tmp."""
     (ROOT / "artifacts").mkdir(exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix="jobs-", dir=ROOT / "artifacts"))
     made.chmod(0o755)

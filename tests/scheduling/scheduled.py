@@ -38,7 +38,7 @@ def tick() -> None:
 
 
 def told(schedule: Schedule) -> list[tuple[str, str, str]]:
-    """Returns the schedule's runs as (first due time, last due time, outcome), the oldest first."""
+    """Returns (first due time, last due time, outcome) of each recorded run of the schedule, the oldest first."""
     runs = schedule.runs.order_by("id")
     return [(f"{run.due_from:%d.%m. %H:%M}", f"{run.due_at:%d.%m. %H:%M}", run.outcome) for run in runs]
 

@@ -37,9 +37,9 @@ class Answer:
 
 @dataclass
 class StandIn:
-    """The answers of the API server, which tests can change.
+    """The answers of the stand-in, which tests can change.
 
-    `allows` decides whether a right is granted. If `instead` is set, the server gives this answer to every request.
+    `allows` decides whether the client has a right. If `instead` is set, it is the answer to every request.
     """
 
     server: str

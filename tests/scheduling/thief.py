@@ -29,7 +29,7 @@ def read(path: str) -> bool:
 def write(path: str) -> bool:
     """Returns whether the file can be written, or whether a file can be created in the folder.
 
-    Returns False if `path` does not exist: a hidden file cannot be changed by creating a new one at its path. Raises
+    Returns False if `path` does not exist, and creates no file there: a new file would not change a hidden one. Raises
     OSError if writing fails.
     """
     if os.path.isdir(path):
@@ -50,7 +50,7 @@ def see(pid: int) -> bool:
 
 
 def read_environment(mark: str) -> bool:
-    """Returns whether the environment of any other process can be read and contains `mark`."""
+    """Returns whether this process can read, in the environment of any other process, the text `mark`."""
     wanted = mark.encode()
     return any(attempt(_has, pid, wanted) for pid in os.listdir("/proc") if pid.isdigit())
 

@@ -1,4 +1,5 @@
-"""A small cluster with the users and teams of `cast()`. Its functions report observations, as a backend does."""
+"""A small cluster with the users and teams of `cast()`. Its methods submit jobs, run rounds, and report observations as
+a backend does."""
 
 from __future__ import annotations
 
@@ -20,12 +21,14 @@ from tests.make import Cast, cast
 
 
 class OneByOne:
-    """A base class for stand-ins of backends. The worker passes them one order at a time, not several together."""
+    """A base class for stand-ins of backends. The worker gives them one order after another, not several in
+    parallel."""
 
     orders_at_once = 1
 
     def preload(self, job_id: int) -> None:
-        """Does nothing, because the stand-in needs no data before its orders."""
+        """Does nothing. Here a real backend reads from the database what later orders for the job need; a stand-in
+        needs nothing."""
 
 
 @dataclass
@@ -85,7 +88,8 @@ class World:
     def contest(self, holder: Job, seconds: float = 60) -> None:
         """Runs two quanta, `seconds` apart, while the job `holder` holds its GPUs.
 
-        In the first quantum, the other teams become owed GPU time. The second quantum can preempt the job for them.
+        After the first quantum, teams whose jobs wait become owed GPU time. In the second quantum they may therefore
+        preempt `holder`.
         """
         self.quantum()
         self.age(self.lease(holder), seconds)
@@ -93,7 +97,7 @@ class World:
         self.quantum()
 
     def pass_time(self, seconds: float) -> None:
-        """Backdates the last round and the open trades by `seconds`, as if that time had passed."""
+        """Backdates the cluster's last round and all open trades by `seconds`, as if that time had passed."""
         with connection.cursor() as cursor:
             for statement in EARLIER:
                 cursor.execute(statement, {"seconds": seconds, "cluster": self.cluster.pk})
@@ -103,8 +107,7 @@ class World:
         return [Job.objects.get(pk=job.pk).state for job in jobs]
 
     def age(self, lease: Lease, seconds: float) -> Lease:
-        """Backdates the lease by `seconds`, so that it has held its GPUs and its gang has run for longer. Returns the
-        lease."""
+        """Backdates the begin of the lease, and that of its running gang, by `seconds`. Returns the lease."""
         earlier = timedelta(seconds=seconds)
         lease.refresh_from_db()
         lease.held_from = lease.held_from - earlier if lease.held_from else None

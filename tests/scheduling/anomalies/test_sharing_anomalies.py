@@ -1,5 +1,5 @@
-"""Analyses of sharing anomalies read the recorded past, judge each team separately, and are neither lost nor
-repeated."""
+"""Analyses of sharing anomalies use the recorded state of each past moment, and judge each team separately. A crash
+neither loses nor repeats an analysis."""
 
 from __future__ import annotations
 
@@ -124,11 +124,12 @@ def test_a_quota_in_the_way_is_found(lab: World, begins: datetime) -> None:
 
 
 def test_a_limit_that_left_a_job_to_idle_gpus_is_found(lab: World, begins: datetime) -> None:
-    """A team has used up a limit, so that its next job is preemptible and waits. The analysis names the limit as the
+    """If a used-up limit makes a job preemptible, and the job therefore waits, the analysis names the limit as the
     cause.
 
-    On the private cluster the job would not wait, because limits do not apply there. The test covers a limit on GPUs at
-    the same time and a limit on GPU-hours.
+    The limits here have the action "idle": beyond the limit, jobs run only on GPUs that nobody else can use. The test
+    covers a limit on GPUs at the same time and a limit on GPU-hours. On the private cluster the job would not wait,
+    because limits do not apply there.
     """
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     for kind, period, limit in ((Quota.Kind.GPUS, "", 2), (Quota.Kind.GPU_HOURS, "month", 0)):
@@ -152,8 +153,8 @@ def test_a_limit_that_left_a_job_to_idle_gpus_is_found(lab: World, begins: datet
 
 
 def test_a_quota_counts_as_it_was_then(lab: World, begins: datetime) -> None:
-    """The analysis uses the limit of each moment in the past: here it is 2 GPUs for five hours, then 8, and is now
-    removed."""
+    """The analysis uses the limit that applied at each past moment. Here the limit is 2 GPUs for five hours, then 8
+    GPUs. By the time of the analysis it has been removed."""
     cast, node = lab.people, lab.cluster.nodes.first()
     for limit, hour in ((2, 0), (8, 5)):
         quota = accounting_actions.set_quota(
@@ -292,7 +293,7 @@ def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: date
 
 
 def test_rolling_days_hours_are_spent_until_the_oldest_expire(lab: World, begins: datetime) -> None:
-    """A limit on GPU-hours per rolling day stays used up until the oldest usage in it is a day old.
+    """When the limit on GPU-hours of a rolling day is used up, it stays used up until the oldest usage is a day old.
 
     The limit applies to each user separately.
     """
@@ -442,7 +443,8 @@ def test_a_killed_worker_neither_loses_a_team_nor_does_it_twice(
     analysis = request_analysis(actor=None, cluster=lab.cluster, begins=begins, ends=begins + hours(24))
 
     class Killed(BaseException):
-        """Raised in place of a kill of the worker: after it has written its findings, before it commits them."""
+        """Stands for a kill of the worker. The test raises it after the worker has written its findings to the database
+        and before it commits them."""
 
     saved = SharingPart.save
 
@@ -491,8 +493,8 @@ def test_a_team_that_cannot_be_analysed_says_so_and_the_others_are(
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Returns a set to which tests add "reading" or "replaying". While it contains a step, this step of the analysis
-    raises."""
+    """Returns a set to which tests add "reading" or "replaying", the names of steps of the analysis. A step raises an
+    error while its name is in the set."""
     from scheduling.anomalies import actions as anomalies  # noqa: PLC0415 - what is replaced
 
     wrong = set()

@@ -1,8 +1,9 @@
-"""Every second of every GPU belongs to exactly one class, and the classes add up to the capacity.
+"""When the hours of a cluster are closed, every second of every GPU is in exactly one class, and the classes add up to
+the capacity.
 
-Hypothesis generates random histories, which are observed, billed and closed. In these histories daylight saving time
-changes, a month ends, and the database's clock jumps forward and back over closed hours. The booked GPU time must equal
-a separate count for each GPU.
+Hypothesis generates random histories of nodes and jobs. Each history is observed, billed and closed; then the booked
+GPU time must equal a separate count for each GPU. In the histories daylight saving time changes, a month ends, and the
+database's clock jumps forward and back over closed hours.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ CLASSES = ("busy", "idle", "assembling", "free", "others", "drained", "down")
 
 @dataclass(frozen=True)
 class Stretch:
-    """A period of consecutive full hours. Daylight saving time changes in Berlin, and a month ends in Berlin and in
-    UTC."""
+    """The period of a history, in full hours. In it, daylight saving time changes in Berlin, and a month ends in Berlin
+    and in UTC."""
 
     begins: datetime
     hours: int
@@ -95,7 +96,7 @@ JOBS = 4  # jobs with even numbers belong to Bob in Astro, jobs with odd numbers
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a node: the node's state from `at` on, in seconds after the start of the period."""
+    """A change of a node in a history: the node's state from `at` on, in seconds after the start of the period."""
 
     at: float
     node: int
@@ -108,7 +109,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Turn:
-    """A planned attempt of a job, which holds the GPUs of PLACES[`place`] for `lasts` seconds.
+    """A planned attempt of a job in a history. It begins `begins` seconds after the start of the period, and holds the
+    GPUs of PLACES[`place`] for `lasts` seconds.
 
     The attempt is left out if these GPUs or the job are in use when it should begin.
     """
@@ -126,9 +128,10 @@ class Turn:
 
 @dataclass(frozen=True)
 class Look:
-    """One visit of the observer: what the observer does at the time `at`.
+    """One visit of the observer in a history: what the observer does at the time `at`, in seconds after the start of
+    the period.
 
-    From then on the clock is wrong by `off` seconds.
+    From this visit on, the database's clock is wrong by `off` seconds.
     """
 
     at: float
@@ -142,7 +145,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Trade:
-    """A trade of one hour, in which Astro sold fast GPU time for slow GPU time.
+    """A trade in a history, an hour long: Astro sold fast GPU time for slow GPU time.
 
     In the same hour each team borrowed `borrowed` GPU-seconds.
     """
@@ -168,9 +171,10 @@ class History:
 
 @dataclass
 class Held:
-    """The expected record of an attempt: what the observer has reported of the attempt, and until when it is billed.
+    """What the ledger should contain about an attempt: what the observer has reported, and until when the attempt is
+    billed.
 
-    A report never changes time that is already billed.
+    A later report never changes time that is already billed.
     """
 
     turn: Turn
@@ -213,7 +217,7 @@ class Held:
 
 
 class Clock:
-    """Replaces the clock of the database: actions and triggers read the time that `set` sets."""
+    """Replaces the clock of the database. Actions and triggers read the time that `set` has set."""
 
     FAKE = """
         CREATE SCHEMA clock;
@@ -241,8 +245,8 @@ def clock(db: None) -> Clock:
 
 @pytest.fixture
 def lab(clock: Clock) -> World:
-    """Returns a world with four nodes. The last node is missing at first; the others exist before every history
-    begins."""
+    """Returns a world with four nodes. Three exist before every history begins; the last one, "late", is missing at
+    first."""
     lab = world(v100=0)
     people = lab.people
     for name, generation in (
@@ -259,9 +263,9 @@ def lab(clock: Clock) -> World:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Rolls back all writes of the block by a savepoint.
+    """Rolls back all writes of the `with` block at its end.
 
-    Durable transactions are possible inside the block, which an outer atomic block would forbid.
+    Uses a savepoint. An outer atomic block would forbid durable transactions inside it.
     """
     before = transaction.savepoint()
     try:
@@ -271,8 +275,8 @@ def undone() -> Iterator[None]:
 
 
 def in_order(*some: Sequence[Any]) -> list[Any]:
-    """Returns the events of all sequences in order of time. At the same time, events of an earlier sequence come
-    first."""
+    """Returns the events of all sequences, sorted by time. Of events at the same time, those of an earlier sequence
+    come first."""
     return sorted((one for each in some for one in each), key=when)
 
 
@@ -281,7 +285,8 @@ def when(one: Change | Turn | Look) -> float:
 
 
 class Observer:
-    """Plays a history: records, bills and closes each fact when the observer learns of it."""
+    """Plays a history in the place of Fairlot's watcher and worker: changes nodes, starts gangs, records at its visits
+    what it sees, bills it, and closes hours."""
 
     def __init__(self, lab: World, clock: Clock, history: History) -> None:
         self.lab, self.clock, self.history, self.stretch = lab, clock, history, history.stretch
@@ -346,8 +351,8 @@ class Observer:
         return ClosedBook.objects.get(book=self.book).until
 
     def _note(self, change: Change) -> None:
-        """Changes the node in the database, and notes from when on the change counts, which is never within closed
-        hours."""
+        """Changes the node in the database, and appends (since, change) to `noted`, where `since` is the moment from
+        which the change counts. This moment is never within closed hours."""
         self._it_is(change.at)
         Node.objects.filter(pk=self.nodes[change.node].pk).update(
             generation=self.generation(change.slow), gpus=change.gpus or GPUS, state=change.state,
@@ -369,7 +374,7 @@ class Observer:
         close_hours(cluster_id=self.book)
 
     def _begin(self, turn: Turn) -> None:
-        """Starts a gang on the GPUs of the attempt's place. Does nothing if these GPUs or the job are in use."""
+        """Starts a gang on the GPUs of the planned attempt `turn`. Does nothing if these GPUs or the job are in use."""
         self._it_is(turn.begins)
         taken = [one.turn for one in self.held if one.ends is None]
         gpus = {gpu for one in taken for gpu in PLACES[one.place]}
@@ -402,9 +407,9 @@ class Observer:
         return lease
 
     def _free_from(self, turn: Turn) -> Iterator[datetime]:
-        """Yields the ends of earlier attempts that held at least one of the GPUs that the planned attempt `turn` needs.
+        """Yields when earlier attempts ended that held any GPU that the planned attempt `turn` needs.
 
-        An end may be later than the clock shows if the clock was ahead when the end was recorded.
+        An end may be later than the clock shows, if the clock was ahead when the end was recorded.
         """
         for one in self.held:
             if one.ends and one.begins < one.ends and set(PLACES[one.turn.place]) & set(PLACES[turn.place]):
@@ -466,8 +471,8 @@ class Observer:
             held.idle.append((begins, until + self.off))
 
     def _bill(self) -> None:
-        """Bills the running gangs up to the last full hour. Does nothing while this hour still waits for
-        measurements."""
+        """Bills the running gangs up to the start of the present hour. Does nothing in the first 100 s of an hour,
+        because measurements of the hour before may still arrive."""
         hour = self.clock.now.replace(minute=0, second=0, microsecond=0)
         if self.clock.now < hour + 100 * SECOND:
             return
@@ -497,7 +502,7 @@ class Observer:
 
 
 class Count:
-    """The expected GPU time, counted for each GPU in each interval in which nothing changes."""
+    """The expected GPU time. It is counted for each GPU, from one moment at which anything changes to the next."""
 
     def __init__(self, observer: Observer) -> None:
         self.observer, self.stretch = observer, observer.stretch
@@ -590,9 +595,9 @@ def require_closed_books(observer: Observer) -> None:
 
 
 def require_hours(observer: Observer, count: Count) -> None:
-    """Checks the GPU time by class of each hour, generation and node.
+    """Checks each hour: the GPU-seconds in each class, for each generation and node.
 
-    Also checks the value, in money, of each interval in which the price is constant.
+    Also checks the value of the capacity, in money, for each interval in which the price is constant.
     """
     stretch, history = observer.stretch, observer.history
     change = stretch.at(history.price_changes)
@@ -655,10 +660,10 @@ def midnight(moment: datetime, zone: Any, days: int) -> datetime:
 
 
 def require_interval(observer: Observer, count: Count, begins: datetime, ends: datetime) -> None:
-    """Compares the reports for an interval with the count.
+    """Compares the capacity report and the usage report for an interval with `count`.
 
     The capacity report covers only the full hours of the interval, the usage report exactly the interval. Also checks
-    for each currency that the parts of the capacity's value, such as the cost of each team, add up to this value.
+    that in each currency the parts of the capacity's value, such as the cost of each team, add up to the whole value.
     """
     report = capacity_report(begins, ends, book=observer.book)
     assert report.classes_close
@@ -859,7 +864,8 @@ def test_every_second_of_every_gpu_is_in_one_class_and_the_classes_sum_to_capaci
 
 
 def what_happens(observer: Observer) -> Iterator[str]:
-    """Yields the kinds of events in a history; `--hypothesis-show-statistics` shows how often each kind occurs."""
+    """Yields the names of the kinds of events in a history, such as "a trade". With `--hypothesis-show-statistics`,
+    Hypothesis shows how often each kind occurs."""
     history = observer.history
     yield "spring" if history.stretch is SPRING else "autumn"
     for name in sorted({one.state for one in history.changes}):

@@ -91,7 +91,8 @@ def test_every_change_of_a_node_is_recorded(lab: World) -> None:
 
 
 def test_changes_of_a_node_stay_in_order_when_the_clock_is_set_back(lab: World) -> None:
-    """The change that was written last counts, even if the clock was set back and shows an earlier time."""
+    """The change of a node that was written last counts, even if the clock was set back and this change has an earlier
+    time than others."""
     node = Node.objects.get(name="a100-0")
     ahead = now_from_database() + 5 * HOUR
     changed(node, ahead, state="drained")
@@ -132,9 +133,9 @@ def test_an_hour_stays_open_a_minute_for_late_reports(
 
 
 def closed_ahead(lab: World) -> datetime:
-    """Closes hours up to 3 h after the start of this hour, and returns the end of the closed hours.
+    """Closes hours up to 3 h after the start of the present hour, and returns the end of the closed hours.
 
-    A clock that was ahead and is correct again leaves such a state.
+    The books are in this state after a clock that was ahead has been set right.
     """
     until = start_of_hour(now_from_database()) + 3 * HOUR
     with transaction.atomic():
@@ -144,7 +145,7 @@ def closed_ahead(lab: World) -> datetime:
 
 
 def test_a_gang_does_not_begin_within_a_closed_hour(lab: World) -> None:
-    """A gang that starts within closed hours has a lease that begins only at the end of these hours.
+    """If a gang starts while the clock is within closed hours, its lease begins at the end of these hours.
 
     If the lease began within closed hours, its end could never be booked, and the job could never resume.
     """
@@ -210,8 +211,8 @@ def test_held_time_is_assembling_until_all_workers_run(lab: World, hour: datetim
 def ran(
     lease: Lease, held_from: datetime, *, running_from: datetime | None = None, until: datetime | None = None
 ) -> None:
-    """Backdates a running lease: it holds its GPUs since `held_from`, and its gang was last seen at `until`, by default
-    now."""
+    """Backdates a running lease. The lease has held its GPUs since `held_from`, and its gang has run since
+    `running_from` (by default `held_from`) and was last seen at `until` (by default now)."""
     lease.refresh_from_db()
     lease.held_from, lease.running_from = held_from, running_from or held_from
     lease.last_seen_at = until or now_from_database()
@@ -279,8 +280,8 @@ def test_books_begin_with_the_day_of_the_first_node_which_counts_from_when_it_wa
 def test_days_without_gpus_are_closed_at_once_until_something_is_there_again(
     lab: World, hour: datetime
 ) -> None:
-    """Days without any node are closed together in one step, not hour by hour: here half a year, until one node is
-    back."""
+    """Successive days without any node are closed in one step, not hour by hour. Here no node exists for half a year;
+    then one node is back."""
     node = Node.objects.get(name="a100-0")
     gone, back = start_of_day(hour) - timedelta(days=180), start_of_day(hour) - timedelta(days=2)
     with without_triggers("scheduling_nodechange"):
@@ -298,7 +299,8 @@ def test_days_without_gpus_are_closed_at_once_until_something_is_there_again(
 
 
 def test_days_of_a_detached_cluster_are_closed_at_once(lab: World, hour: datetime) -> None:
-    """The days of a detached cluster are closed together in one step, so that this cluster does not hold up reports.
+    """The whole days since a cluster was detached are closed in one step, so that this cluster does not hold up
+    reports.
 
     Reports on all clusters end where the first cluster's closed hours end.
     """

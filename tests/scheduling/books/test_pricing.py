@@ -1,5 +1,5 @@
 """Rounds record when a lease was preemptible and how much each team borrowed. Once these facts are known for a closed
-hour, its class charges are booked."""
+hour, the charges for its classes of GPU time are booked."""
 
 from __future__ import annotations
 

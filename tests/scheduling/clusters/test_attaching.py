@@ -197,7 +197,7 @@ def test_a_look_at_a_cluster_that_is_detached_meanwhile_is_no_trouble(
 def test_the_one_that_was_looked_at_longest_ago_is_asked_first(
     api_server: StandIn, people: Cast, tmp_path: Path
 ) -> None:
-    """The cluster whose last check is longest ago is checked first, so that clusters that time out do not keep others
+    """The cluster whose last check is longest ago is checked first. So clusters that time out do not keep the others
     waiting."""
     order: list[str] = []
     with stand_in(tmp_path) as other:
@@ -213,9 +213,9 @@ def test_the_one_that_was_looked_at_longest_ago_is_asked_first(
 
 
 class Told(list[str]):
-    """A list of a server's requests that also appends the server's name to the list `order` for each request.
+    """The list of requests that a server received. For each request it also appends the server's name to `order`.
 
-    Servers share `order`, so that tests see in which order the servers were asked.
+    Several servers share `order`, so that tests see in which order the servers were asked.
     """
 
     def __init__(self, order: list[str], name: str) -> None:

@@ -144,10 +144,11 @@ def test_a_drain_that_says_two_things_is_refused(mode: str, hours: int | None, f
 
 
 def test_where_gangs_are_frozen_one_on_a_drained_node_saves_and_stops_instead() -> None:
-    """A gang on a drained node is stopped instead of frozen, because a frozen gang could not resume on this node.
+    """On a cluster that freezes preempted gangs, a gang on a drained node is stopped instead, because a frozen gang
+    could not resume there.
 
     In this test the gang must stop because its team has reached a limit. A waiting job would not preempt the gang,
-    because the job could not start on a drained node.
+    because no job can start on a drained node.
     """
     lab = world(v100=4)
     Cluster.objects.filter(pk=lab.cluster.pk).update(slicing=Cluster.Slicing.FREEZE)

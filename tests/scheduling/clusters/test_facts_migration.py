@@ -1,4 +1,4 @@
-"""The upgrade copies facts into columns. Before, they were only in the audit trail or in texts."""
+"""The upgrade copies facts into columns. Before the upgrade, they were only in the audit trail or in texts."""
 
 from __future__ import annotations
 

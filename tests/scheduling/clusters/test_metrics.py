@@ -76,8 +76,8 @@ def lab(db: None, settings) -> World:
 
 
 def attached(lab: World) -> Cluster:
-    """Turns the lab's cluster into an attached Kubernetes cluster, and returns it. Tests must start their jobs before
-    they call this function."""
+    """Turns the lab's cluster into an attached Kubernetes cluster, and returns it. A test must start its jobs before it
+    calls this function."""
     Cluster.objects.filter(pk=lab.cluster.pk).update(backend=Cluster.Backend.KUBERNETES)
     ClusterAccess.objects.create(cluster=lab.cluster, sealed_kubeconfig=b"-", server="https://lab:6443")
     lab.cluster.refresh_from_db()
@@ -132,7 +132,7 @@ def test_looks_that_overlap_are_one_stretch(lab: World, prometheus: Prometheus) 
 
 
 def test_until_a_turn_is_older_than_the_window_it_is_not_idle(lab: World, prometheus: Prometheus) -> None:
-    """A job is not idle until its attempt is older than the window of the metrics.
+    """A job is not reported as idle until its attempt is older than the window over which Fairlot reads metrics.
 
     Earlier metrics may belong to the pods of the previous attempt, which have the same names.
     """

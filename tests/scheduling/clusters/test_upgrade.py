@@ -31,9 +31,9 @@ def make(apps: Any, model: str, **fields: Any) -> Any:
 
 
 class OldBooks:
-    """The rows that an earlier version left: a lease that spans the end of April, a trade, and corrections.
+    """Rows of an earlier version: a lease that spans the end of April, a trade, and two corrections.
 
-    There is a correction of one hour of the lease and of one hour of the trade.
+    One correction concerns an hour of the lease, the other an hour of the trade.
     """
 
     def __init__(self, apps: Any) -> None:

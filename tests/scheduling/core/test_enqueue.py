@@ -165,7 +165,7 @@ def test_a_round_keeps_requests_made_while_it_decided(
 
 
 def close_nodes_while_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closes all nodes after a round has decided and before it acts, as if the nodes had been cordoned at this
+    """Closes all nodes after each round has decided and before it acts, as if an operator had cordoned them at this
     moment."""
     decide = Situation.decide
 

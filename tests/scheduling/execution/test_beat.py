@@ -23,8 +23,8 @@ def test_every_task_of_beats_schedule_is_there() -> None:
 
 
 def test_beat_reads_and_writes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Celery's default scheduler reads a pickle from a file, and a pickle planted by another user would execute
-    code."""
+    """Beat neither reads nor writes a file. Celery's default scheduler keeps its state in a file as a pickle, and a
+    pickle that another user planted there would execute code."""
     monkeypatch.chdir(tmp_path)
     service = Beat(app=app, pidfile="")
     scheduler = service.Service(app=app, scheduler_cls=service.scheduler_cls).get_scheduler()

@@ -38,7 +38,8 @@ def gets_on(cluster_id: int, stop: threading.Event, passes: dict[int, float]) ->
 
 
 def dies(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> None:
-    """Returns immediately, like a watcher that fails because the database is away. The command starts it again."""
+    """Stands in for a watcher that fails at its start, for example because the database is away: returns immediately.
+    The command must start the watcher again."""
 
 
 @pytest.mark.parametrize(

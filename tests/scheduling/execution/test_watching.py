@@ -25,7 +25,7 @@ def lab() -> World:
 
 
 class Turns:
-    """A backend that reports `times` changes, and nothing else."""
+    """A backend that reports `times` changes of the cluster and then ends, and does nothing else."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -39,7 +39,8 @@ class Turns:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the watcher run in the test's thread, on the test's database connection and without its advisory lock."""
+    """Lets the watcher run in the test's thread: without its advisory lock, and without closing the test's database
+    connection. Its steps `reconcile` and `note_use` do nothing."""
     monkeypatch.setattr(watch, "try_lock_watch", lambda cluster_id: True)
     monkeypatch.setattr(watch.connection, "close", lambda: None)
     monkeypatch.setattr(watch, "reconcile", lambda cluster: None)

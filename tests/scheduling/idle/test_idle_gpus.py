@@ -71,9 +71,11 @@ def test_no_job_is_stopped_unwarned_too_early_in_use_or_while_postponed(
     snooze: timedelta,
     then: Step,
 ) -> None:
-    """Hypothesis generates histories of a job, with irregular checks by Fairlot and with waits between attempts.
+    """Whatever the history of a job, no stop comes without a warning, too early, while the GPUs are used, or while a
+    user has postponed it.
 
-    After the event "waiting", the job runs again, and the GPU use of the new attempt is not measured yet.
+    Hypothesis generates the histories, with irregular checks by Fairlot and with waits between attempts. After the
+    event "waiting", the job runs again, and the GPU use of the new attempt is not measured yet.
     """
     terms = Terms(after=after, grace=grace, snooze=snooze, then=then)
     now = measured = promised = NOON
@@ -420,8 +422,8 @@ def test_a_postponed_stop_is_preceded_by_a_new_warning(lab: World) -> None:
 
 
 def test_it_is_put_off_also_while_it_waits_for_its_next_turn(lab: World) -> None:
-    """Users can postpone the stop while the job waits, because on a busy cluster an attempt may be too short to
-    react."""
+    """Users can postpone the stop of an idle job also while the job waits for GPUs. On a busy cluster an attempt may be
+    too short for a reaction."""
     rule()
     job = start(lab)
     idle(lab, job)

@@ -73,8 +73,8 @@ def become_a_viewer(lab: World) -> Callable[[], object]:
 
 
 def lose_what_came_from_above(lab: World) -> Callable[[], object]:
-    """Takes from Bob the membership in Astro that he had only through its parent team Uni, by moving Astro away from
-    Uni.
+    """Takes away Bob's membership in Astro: leaves him a membership only in Astro's parent team Uni, and then moves
+    Astro away from Uni.
 
     Returns a function that moves Astro back.
     """

@@ -1,4 +1,4 @@
-"""The demo has people, nodes, long jobs that compete for GPUs for an hour, and jobs that end soon."""
+"""The demo has users, nodes, long jobs that compete for GPUs for an hour, and jobs that end soon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def loaded(tmp_path: Path, monkeypatch) -> Path:
 
 
 def seconds(steps: int, gain: str) -> float:
-    """Returns the duration of a demo job in seconds on GPUs of the fastest type, which is the shortest possible."""
+    """Returns the shortest possible duration of a demo job, in seconds: on GPUs of the fastest type.
+
+    `gain`: how much the job profits from fast GPUs; its speed is the speed of the GPU type to this power.
+    """
     return steps * SECONDS_PER_STEP / FASTEST ** float(gain)
 
 

@@ -296,8 +296,8 @@ def test_jobs_of_a_team_hold_no_gpus_after_its_end_and_go_on_when_it_is_restored
 )
 @given(st.data())
 def test_original_values_return_in_whatever_order_grants_end(cast: Cast, data: st.DataObject) -> None:
-    """The value in force is always that of the latest grant that has not ended; at the end the original value is
-    back."""
+    """When several grants have changed a team's tickets, the tickets are those of the latest grant that has not ended,
+    in whatever order the grants end. After the last end, the original tickets are back."""
     Request.objects.all().delete()
     Tenant.objects.filter(pk=cast.astro.pk).update(tickets=100)
     values = data.draw(st.lists(st.integers(101, 120), min_size=1, max_size=4, unique=True))

@@ -64,8 +64,8 @@ def test_as_root_nothing_runs_without_a_users_uid(rig: Rig) -> None:
 
 
 def test_another_teams_job_in_an_old_folder_gets_it_whole(rig: Rig) -> None:
-    """A job can read and change its files in an old folder, although they belong to root because teams had no users
-    before."""
+    """In a folder from the time before teams had Unix users, all files belong to root. A job can still read and change
+    its files there, but files outside to which links lead stay root's."""
     if not rig.has_users:
         pytest.skip("needs root")
     folder = rig.files().folder / "checkpoint" / "deep"

@@ -126,7 +126,7 @@ class Walk:
         self._apply(lease, phase, **facts)
 
     def claim(self) -> None:
-        """Records for a random order, to start or resume a gang, that a worker has begun to carry it out."""
+        """Records that a worker has begun to carry out a random order to start or resume a gang."""
         order = self._any(Operation.objects.filter(cluster=self.cluster, verb__in=leases.BEGIN))
         if order is not None:
             done = self.chance.choice([None, self.now() - timedelta(seconds=60)])
@@ -214,9 +214,9 @@ class Walk:
     # --- how ---------------------------------------------------------------------------------------
 
     def _apply(self, lease: Lease, phase: Phase, **facts: object) -> None:
-        """Applies the observation together with an ordinary observation of another lease, as one batch.
+        """Applies the observation in one batch with an ordinary observation: that another gang has started to run.
 
-        Checks that the ordinary observation takes effect, whatever the first observation says.
+        Checks that this gang counts as running, whatever the first observation says.
         """
         batch = [seen(lease, phase, **facts)]
         other = self._any_lease(Lease.State.STARTING)

@@ -1,5 +1,5 @@
-"""The upgrade repairs leases and closed hours after the clock was set back, so that gangs resume and later hours can be
-closed."""
+"""The upgrade repairs leases and closed hours of a cluster whose clock was set back. Afterwards its gangs can resume,
+and later hours can be closed."""
 
 from __future__ import annotations
 

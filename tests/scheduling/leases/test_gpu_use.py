@@ -1,4 +1,5 @@
-"""Measurements of GPU use, even if they are repeated or out of order, become idle intervals, bills and closed hours."""
+"""Measurements of GPU use become idle intervals, bills and closed hours, even if they are repeated or arrive out of
+order."""
 
 from __future__ import annotations
 
@@ -187,7 +188,7 @@ def test_the_database_keeps_stretches_of_billed_time(lab: World, hour: datetime)
 
 
 def test_an_hour_waits_a_little_for_its_last_measurements(lab: World, hour: datetime) -> None:
-    """An hour stays open for a short time after its end, because its last measurement arrives later.
+    """An hour stays open for up to 100 s (MEASURE_PATIENCE) after its end, because its last measurement arrives later.
 
     Otherwise idle time at the end of each hour would be lost.
     """
@@ -404,7 +405,8 @@ SAMPLES = st.lists(
 def test_idle_busy_and_assembling_time_sum_to_the_held_time(
     lab: World, hour: datetime, samples: Sequence[tuple[int, int, bool]], running: int, held: int
 ) -> None:
-    """The idle intervals are disjoint, and all held time is billed, in whatever order reports and bills come.
+    """The idle intervals of a lease are disjoint. The idle, busy and assembling GPU-seconds that are billed add up to
+    the time for which it held GPUs.
 
     Reports come late, repeated, in any order and with gaps, before and after bills.
     """
@@ -440,7 +442,8 @@ def _seconds(begins: datetime, ends: datetime) -> Decimal:
 
 
 def test_the_books_close_over_random_tellings(lab: World, books_at: Callable[[datetime], None]) -> None:
-    """Hours can be closed in which several gangs of two generations ran. One of these gangs has ended."""
+    """Hours in which several gangs ran and many measurements overlapped can be closed, and the sums are equal to the
+    bills. The gangs use GPUs of two generations, and one gang has ended."""
     first = start_of_hour(now_from_database()) - 2 * HOUR
     books_at(first + 2 * HOUR + LATE)
     there_since(first - HOUR)

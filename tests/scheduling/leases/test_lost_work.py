@@ -1,6 +1,7 @@
-"""When an attempt first reports its progress, the work of earlier attempts that it must repeat is recorded as lost.
+"""When an attempt first reports its progress, Fairlot knows from which step it resumed. The work of earlier attempts
+after this step must be repeated, and is recorded as lost.
 
-This work is recorded once, and is never more than the work that was done.
+Lost work is recorded once, and is never more than the work that was done.
 """
 
 from __future__ import annotations
@@ -113,8 +114,11 @@ histories = st.lists(st.tuples(steps, st.integers(1, 500)), min_size=1, max_size
 
 
 def leases_of(history: list[tuple[int, int]]) -> list[Lease]:
-    """Returns unsaved leases of an hour each, the latest first, with progress reports in the first and the last
-    minute."""
+    """Returns unsaved leases of an hour each, the latest first, which reported progress in the first and the last
+    minute.
+
+    `history`: for each lease, from the first to the latest, (the first reported step, how many steps it did more).
+    """
     made = []
     for epoch, (first, more) in enumerate(history, start=1):
         begins = BEGIN + epoch * timedelta(hours=2)

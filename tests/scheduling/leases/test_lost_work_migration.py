@@ -1,4 +1,5 @@
-"""The upgrade records the time of leases as lost only if their gang held GPUs but never ran."""
+"""The upgrade records all the time of an ended lease as lost if its gang never ran. Of other leases it records no time
+as lost."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ FORGERIES = {
 
 @pytest.fixture
 def closed(transactional_db: None, books_at: Callable[[datetime], None]) -> World:
-    """Returns a world with one closed hour, in which a gang ended. The hour is billed and in the hash chain."""
+    """Returns a world with one closed hour, in which a gang ran and ended. The hour is billed and covered by the hash
+    chain."""
     lab = world(v100=4, a100=8)
     hour = start_of_hour(now_from_database()) - HOUR
     books_at(hour + HOUR + LATE)
@@ -83,10 +84,11 @@ def test_forged_leases_and_nodes_are_reported(closed: World) -> None:
 
 
 def test_beat_gives_no_seals_again_to_a_book_that_lost_them(closed: World) -> None:
-    """A changed bill is found even if someone also deletes the hash chain of the bill's cluster.
+    """If someone changes a bill and deletes the seals (the hash chain) of the bill's cluster, verify_ledger still
+    reports a fault.
 
-    The scheduler of periodic tasks (beat) does not compute a new chain, because a ledger head still refers to the
-    deleted chain.
+    The periodic task that seals the books makes no new seals for this cluster, because a ledger head still refers to
+    the deleted ones.
     """
     book = closed.cluster.pk
     with without_guards(), connection.cursor() as cursor:

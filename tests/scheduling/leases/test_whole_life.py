@@ -96,7 +96,8 @@ def reaches(lab: World, job: Job, state: str) -> None:
 
 
 def let_go_on(lab: World, job: Job) -> None:
-    """Lets a job's program, which counts and pauses at HALF_WAY, continue counting."""
+    """Lets a job's program continue. The program counts, and pauses at the step HALF_WAY until a certain file
+    exists."""
     (JobFiles(backend_for(lab.cluster).root, job.pk).folder / "checkpoint" / "go-on").touch()
 
 

@@ -1,5 +1,5 @@
-"""Users see which limits block their jobs or warn them: whose limit it is, how much is used, and until when it
-applies."""
+"""Users see which limits block their jobs and which limits with the action "warn" are exceeded: whose limit it is, how
+much of it is used, and until when it applies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def limit(lab: World, limit: str | int, **which: Any) -> Quota:
 
 
 def waits(lab: World, reason: Reason, **fields: Any) -> Job:
-    """Submits a job of Bob's with two GPUs, runs a round that leaves it queued for `reason`, and returns the job."""
+    """Submits a job of Bob's with two GPUs, and runs a round. The job must stay queued with the reason code `reason`.
+    Returns the job."""
     job = lab.submit(lab.people.bob, lab.people.astro, gpus=2, **fields)
     lab.quantum()
     job.refresh_from_db()

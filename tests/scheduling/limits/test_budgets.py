@@ -67,7 +67,7 @@ def told(settings) -> World:
 
 
 def spend(lab: World, money: str) -> None:
-    """Backdates the running lease so that it has cost `money` so far."""
+    """Backdates the lease of the running job so that it has cost `money` so far."""
     lease = lab.holding(Lease.State.RUNNING)[0]
     seconds = float(Decimal(money) / Decimal("4.8")) * 3600
     held = (now_from_database() - lease.held_from).total_seconds()
@@ -82,9 +82,9 @@ def budget(lab: World, amount: str = "100", **changes: object) -> Budget:
 
 @pytest.fixture(autouse=True)
 def _long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes all budget periods begin in 2020, so that tests can backdate leases within a period.
+    """Makes every budget period begin in 2020, so that tests can backdate leases within the period.
 
-    Today is the end of the first quarter of the period, so forecasts are four times the money spent.
+    The period ends so late that today is the end of its first quarter. So a forecast is four times the money spent.
     """
     from accounting.actions import budgets  # noqa: PLC0415 - models
 
@@ -118,7 +118,8 @@ def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
 def test_a_new_amount_warns_again_if_the_last_warning_is_below_its_threshold(
     lab: World, by_forecast: bool
 ) -> None:
-    """After a change of its amount, a budget warns again only if the last warning was below the new threshold.
+    """After a change of its amount, a budget repeats a warning only if the money spent (or the forecast) at the last
+    warning would not reach the new threshold.
 
     A quarter of the period is over, so the forecast is four times the money spent.
     """
@@ -206,9 +207,10 @@ def test_a_team_whose_budget_was_removed_can_be_deleted(lab: World) -> None:
 
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_spending_before_the_first_look_is_warned_of(lab: World, is_removed: bool) -> None:
-    """A budget that has warned about its earlier amount, 100, also warns about its new amount, 1000.
+    """When the amount of a budget is raised, money that was spent before counts too. Here the budget has warned at 80 %
+    of 100, and warns again at 80 % of 1000.
 
-    Most of the new amount was spent before it was set. If `is_removed`, the budget was removed and then set again.
+    If `is_removed`, the budget was removed in between and then set again.
     """
     made = budget(lab, percentages=[80])
     spend(lab, "81")
@@ -230,8 +232,8 @@ def test_a_removed_budget_does_not_warn(lab: World) -> None:
 
 
 def test_it_is_warned_of_by_forecast(lab: World) -> None:
-    """A forecast above the threshold warns. A quarter of the period is over, so the forecast is four times the money
-    spent."""
+    """A budget with warnings by forecast warns when the forecast exceeds its amount. A quarter of the period is over,
+    so the forecast is four times the money spent."""
     made = budget(lab, percentages=[80], by_forecast=True, tenant=lab.people.astro)
     spend(lab, "20")
     tasks.watch_budgets()
@@ -244,8 +246,10 @@ def test_it_is_warned_of_by_forecast(lab: World) -> None:
 
 
 class TestJustEnded:
-    """A budget period that ended ten minutes ago. In it a lease had run for about two hours, at a price of 4.80 per
-    hour."""
+    """Warnings about a budget period that ended ten minutes ago.
+
+    In this period a lease had run for about two hours, at a price of 4.80 per hour.
+    """
 
     @pytest.fixture(autouse=True)
     def ends(self, lab: World, monkeypatch: pytest.MonkeyPatch) -> datetime:
@@ -430,10 +434,11 @@ class Killed(BaseException):
 class TestWebhooks:
     @pytest.fixture
     def calls(self) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]], list[int]]]:
-        """Runs a local server. Yields (the server's URL, the requests that it received, the HTTP statuses of its next
-        responses).
+        """Runs a local web server, and yields (its URL, the requests that it has received, the HTTP statuses of its
+        next responses).
 
-        A request is a pair (headers, body). When the list of statuses is empty, the server answers with 204.
+        A request is (headers, body). Tests add to the list of statuses; while the list is empty, the server answers
+        with 204.
         """
         seen: list[tuple[dict[str, str], bytes]] = []
         answers: list[int] = []
@@ -459,10 +464,11 @@ class TestWebhooks:
 
     @pytest.fixture
     def drips(self) -> Iterator[Callable[[str], str]]:
-        """Runs a local server that sends its response slowly, byte by byte.
+        """Runs a local web server whose response comes byte by byte, so slowly that it would take longer than the
+        client should wait.
 
-        Yields a function that returns the server's URL for the part of the response to slow down: "status", "header" or
-        "body".
+        Yields a function that returns a URL of this server. Its argument is the part of the response that is slow:
+        "status", "header" or "body".
         """
         enough = threading.Event()
 

@@ -70,8 +70,10 @@ class TestInRounds:
         assert held(lab) == {"bob": 1, "alice": 1}
 
     def test_gangs_do_not_take_the_last_hour_together(self, lab: World) -> None:
-        """The limit leaves GPU-hours for three GPUs until the next round. A round counts the GPU-hours of the gangs
-        that it starts, so the fourth job waits."""
+        """A round counts the GPU-hours that the gangs it starts will use until the next round.
+
+        Here the limit leaves enough for three GPUs until the next round, so the fourth job waits.
+        """
         limit(lab, "0.05", kind=Kind.GPU_HOURS)
         jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(4)]
         lab.quantum()
@@ -105,8 +107,8 @@ class TestInRounds:
         assert held(lab) == {"bob": 3}
 
     def test_cost_limits_use_the_prices_of_the_time(self, lab: World) -> None:
-        """A cost limit of 0.81 lets the job run, and one of 0.79 stops it: ten minutes on four V100 cost 0.80, at 1.20
-        per GPU-hour."""
+        """Limits on money use the prices of the time. Ten minutes on four V100, at 1.20 per GPU-hour, cost 0.80: a
+        limit of 0.81 lets the job run on, and a limit of 0.79 stops it."""
         job = start(lab, gpus=4)
         lab.age(lab.lease(job), 600)
         limit(lab, "0.81", kind=Kind.MONEY, period="rolling", days=3)
@@ -169,8 +171,8 @@ class TestInRounds:
 
 
 class TestOverspent:
-    """An account that exceeds a limit gets no GPUs. Other accounts get as much as if the account had used exactly its
-    limit."""
+    """An account that has used more than its limit gets no GPUs. Other accounts then get as much as if the account had
+    used exactly its limit."""
 
     @pytest.mark.parametrize("at_limit", ["block", "idle"])
     @pytest.mark.parametrize("kind", [Kind.GPU_HOURS, Kind.MONEY])
@@ -189,7 +191,7 @@ class TestOverspent:
             assert gpus[teams[lab.people.bio.pk]].sum() == pytest.approx(4)
 
     def test_overuse_on_another_cluster_takes_nothing_here(self, lab: World) -> None:
-        """GPUs that a team holds beyond its limit on another cluster do not reduce the shares of other teams here.
+        """If a team holds more GPUs than its limit on another cluster, other teams get no fewer GPUs here.
 
         The other cluster gave the team four GPUs before the limit was lowered to one.
         """

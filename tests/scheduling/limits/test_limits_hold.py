@@ -91,8 +91,8 @@ class Walk:
         run_round(cluster_id=self.place().cluster.pk, force=Round.Kind.FILL)
 
     def see(self) -> None:
-        """Reports the next state of a random gang: a starting gang runs, a stopping gang has ended, a running gang may
-        end."""
+        """Reports to Fairlot what happens next to a random gang: a starting gang runs, a stopping gang has ended, a
+        running gang may end."""
         place = self.place()
         leases = place.holding(*Lease.HOLDING)
         if leases:
@@ -106,9 +106,9 @@ class Walk:
             cancel_job(actor=self.people.olga, job=self.chance.choice(jobs))
 
     def pass_time(self) -> None:
-        """Lets part of a quantum pass; at the end of the quantum both clusters run a round.
+        """Lets part of a quantum pass. At the end of the quantum, runs a round on both clusters.
 
-        Ends all stopping gangs first, because limits do not bound the GPU time that a gang uses while it stops.
+        Before, ends all stopping gangs, because limits do not bound the GPU time that a gang uses while it stops.
         """
         for place in self.places:
             for lease in place.holding(Lease.State.STOPPING):
@@ -135,10 +135,11 @@ class Walk:
                 assert used <= quota.limit + Decimal("1e-6"), (quota, account, used, self.done)
 
     def held(self, quota: Quota) -> dict[tuple[int, ...], int]:
-        """Returns how many GPUs the limit's team and the teams below it hold, including those of gangs that are being
+        """Returns how many GPUs the limit's team and the teams below it hold, including GPUs of gangs that are being
         stopped.
 
-        For a limit on each user, the keys are (team id, user id). Otherwise the only key is (), with the total.
+        For a limit on each user, the keys are (team id, user id). Otherwise the only key is the empty tuple, with the
+        total.
         """
         found: dict[tuple[int, ...], int] = {}
         below = Lease.objects.filter(state__in=Lease.HOLDING, job__tenant__path__startswith=quota.tenant.path)
@@ -181,7 +182,7 @@ def test_nothing_is_held_or_spent_beyond_a_limit_whatever_the_order(
 
 @pytest.mark.django_db(transaction=True)
 class TestTheLastHour:
-    """A limit leaves one GPU until the next round, and two users want it.
+    """Two users want a GPU, and a limit leaves only one until the next round.
 
     They submit at the same time, on separate database connections, while rounds run.
     """

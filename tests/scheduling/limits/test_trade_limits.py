@@ -51,14 +51,14 @@ def other(lab: World) -> World:
 
 
 def traded(lab: World) -> list[tuple[float, float]]:
-    """Runs a round that must be due, and returns (fast GPUs, slow GPUs) of each trade in force after it."""
+    """Runs a round, which must be due. Returns (fast GPUs, slow GPUs) of each trade that is in force after it."""
     assert run_round(cluster_id=lab.cluster.pk) is not None
     in_force = Trade.objects.filter(round__cluster=lab.cluster, ends=None)
     return [(trade.fast_gpus, trade.slow_gpus) for trade in in_force]
 
 
 def given_now() -> float:
-    """Returns the sum of the fast GPUs in all trades in force on all clusters."""
+    """Returns how many fast GPUs are sold in all trades that are in force, on all clusters together."""
     return sum(Trade.objects.filter(ends=None).values_list("fast_gpus", flat=True))
 
 

@@ -1,5 +1,5 @@
-"""The reports' waits, expansion factors and waste, computed by the database, equal those that Python counts job by
-job."""
+"""The waiting times, expansion factors and wasted GPU time in the reports, which the database computes, equal those
+that Python counts job by job."""
 
 from __future__ import annotations
 
@@ -142,9 +142,10 @@ def clipped(begins: datetime, ends: datetime, period: tuple[datetime, datetime])
 
 
 def wasted_by_hand(job: Job, period: tuple[datetime, datetime]) -> dict[str, Fraction]:
-    """Returns the GPU-seconds that the job held in the period ("held"), and those that it wasted, by cause.
+    """Returns the GPU-seconds that the job held in the period, under the key "held", and those that it wasted, under
+    the name of each cause.
 
-    Counts them in Python from the job's leases and usage segments.
+    Python counts them from the job's leases and usage segments.
     """
     found = dict.fromkeys(("held", *CAUSES), Fraction(0))
     for generation in set(job.leases.values_list("generation", flat=True)):
@@ -301,8 +302,10 @@ def test_corrected_time_is_not_waste_of_a_team_that_does_not_pay(transactional_d
 
 @pytest.mark.django_db(transaction=True)
 def test_lost_work_is_borne_once_in_every_report(transactional_db: None) -> None:
-    """Every report counts lost work once. Here it is the second of the job's two hours, which a correction charged to
-    another team."""
+    """Every report counts lost work once, whether it covers all teams or one team.
+
+    Here the second of the job's two hours is lost, and a correction has charged it to another team.
+    """
     lab = world()
     people = lab.people
     job = waited(lab, people.bob, people.astro, MIDNIGHT)
@@ -325,10 +328,10 @@ def test_lost_work_is_borne_once_in_every_report(transactional_db: None) -> None
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("archives")
 def test_waste_of_archived_days_cut_by_the_period_is_left_out(transactional_db: None, tmp_path: Path) -> None:
-    """The waste report leaves out an archived day of which the period contains only a part.
+    """If the period of a waste report contains only part of an archived day, the report leaves this day out.
 
-    For archived days, the time of failed jobs is known only for whole days. If a part of the day counted, its failed
-    time would appear useful.
+    For archived days, the time of failed jobs is known only for the whole day. So with a part of the day, failed time
+    would appear useful.
     """
     lab = world()
     people, book = lab.people, lab.cluster.pk

@@ -1,5 +1,5 @@
-"""The reports' demand, use by hour of the week, and node health, computed by the database, equal those that Python
-counts."""
+"""The demand, the use by hour of the week and the health of nodes in the reports, which the database computes, equal
+those that Python counts."""
 
 from __future__ import annotations
 
@@ -194,9 +194,10 @@ def test_old_intervals_are_not_sorted_again(lab: World) -> None:
 
 
 def rows_of_windows(sql: str) -> list[int]:
-    """Runs the query `sql`, and returns the number of rows from each WindowAgg node of its plan.
+    """Runs the query `sql`, and returns the number of rows that each WindowAgg node of its plan returned.
 
-    Returns [] without running the query if the query does not use the window "past".
+    Returns [], and does not run the query, unless the query uses the window named "past", as the report on node health
+    does.
     """
     if "OVER past" not in sql:
         return []

@@ -72,7 +72,7 @@ def forged(round_: Round) -> None:
 
 
 def verified(round_: Round, capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[int, str]:
-    """Runs verify_round for the round; returns its exit code and its output."""
+    """Runs the command verify_round for the round; returns its exit code and its output."""
     capsys.readouterr()
     code, problem = 0, ""
     try:
@@ -87,7 +87,8 @@ def test_a_round_records_the_build_that_decided(round_: Round) -> None:
 
 
 def decided_by(round_: Round, build: str, capsys: pytest.CaptureFixture[str]) -> list[tuple[int, str]]:
-    """Sets `build` as the build of all rounds; returns what `verified` returns for the round, as text and as JSON."""
+    """Pretends that all rounds were decided by the policy build `build`. Then returns what `verified` returns for the
+    round, first with output as text and then as JSON."""
     Round.objects.update(policy_build=build)
     return [verified(round_, capsys), verified(round_, capsys, as_json=True)]
 

@@ -1,5 +1,5 @@
-"""A failure in one place, such as between two statements, in one cluster or in one job, does not affect anything
-else."""
+"""A failure in one place, such as in one cluster, one job or one order or between two statements, does not affect
+anything else."""
 
 from datetime import timedelta
 
@@ -180,7 +180,8 @@ def freeze(lab: World, job: Job) -> None:
 
 
 def let_the_rival_end(lab: World, job: Job) -> None:
-    """Lets the only other job run and end, and runs a round that gives its GPUs to `job`."""
+    """Lets the only other job, which competes for the same GPUs, run and end. Then runs a round that gives its GPUs to
+    `job`."""
     rival = Job.objects.exclude(pk=job.pk).get()
     lab.carry_out()
     lab.see(lab.lease(rival), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0)
@@ -222,9 +223,10 @@ def test_a_thaw_that_was_taken_back_before_it_began_leaves_the_processes_frozen(
 
 
 def test_a_job_says_for_how_long_its_turns_held_gpus_and_on_which_generation_it_began() -> None:
-    """A job has the total time in which its attempts held GPUs, and its first generation, however its attempts end.
+    """However its attempts end, a job records the first generation it ran on, and the total time for which its attempts
+    held GPUs.
 
-    Here the attempts end as frozen, withdrawn before the start, lost, and succeeded.
+    Here the four attempts end in four ways: frozen, withdrawn before the start, lost, and succeeded.
     """
     lab = world(v100=4, slicing="freeze")
     job, _ = frozen(lab)
@@ -334,8 +336,8 @@ def test_a_reservation_that_begins_ahead_of_a_clock_set_back_can_be_taken_back(l
 
 
 def test_a_gang_not_seen_since_is_not_billed_to_the_hour(lab: World) -> None:
-    """A gang is billed only until it was last seen, not up to the full hour, because it may have ended in a power
-    cut."""
+    """A gang that has not been seen for a while is billed only until it was last seen, not up to the full hour. It may
+    have ended in a power cut."""
     job = start(lab)
     lease = lab.age(lab.lease(job), 3 * 3600)
     Lease.objects.filter(pk=lease.pk).update(last_seen_at=now_from_database() - timedelta(hours=2))
@@ -349,9 +351,9 @@ def test_a_gang_not_seen_since_is_not_billed_to_the_hour(lab: World) -> None:
 
 
 def test_a_job_that_was_committed_after_a_later_round_is_seen_at_once(lab: World) -> None:
-    """A job is scheduled soon even if its recorded time lies before the last round.
+    """A new job is considered by the next round even if its submit is dated before the last round.
 
-    Its transaction began before this round and committed after it.
+    This happens if the transaction of the submit began before that round and was committed after it.
     """
     start(lab)
     lab.quantum()
@@ -564,8 +566,8 @@ def test_old_details_are_deleted_but_shares_and_bills_stay(lab: World) -> None:
 
 
 def test_no_department_is_its_own_team(lab: World) -> None:
-    """The entitlements of all teams add up to the capacity, because each counts once, however deep the tree of teams
-    is."""
+    """The entitlements of all teams add up to the capacity when a team has both jobs and teams below it. So no GPU
+    counts for two teams."""
     deep = make_tenant("Deep", parent=lab.people.astro)
     Job.objects.create(
         cluster=lab.cluster,

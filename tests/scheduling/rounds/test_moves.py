@@ -1,4 +1,4 @@
-"""A gang that moves to other GPUs has a reservation of the new GPUs until it has left the old ones."""
+"""While a gang moves to other GPUs, it has a reservation of the new GPUs until it has left the old ones."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def due(lab: World) -> str | None:
 
 
 def wait(lab: World, lasted: timedelta) -> None:
-    """Backdates the last round and all notices by `lasted`, as if this time had passed. The current quantum counts as
-    just begun."""
+    """Lets time pass: backdates the last round and all notices by `lasted`. The present quantum still counts as just
+    begun."""
     lab.pass_time(lasted.total_seconds())
     with connection.cursor() as cursor:
         cursor.execute("UPDATE scheduling_lease SET notice_since = notice_since - %s", [lasted])

@@ -51,7 +51,8 @@ class CountingOptions:
 
 
 class Counting:
-    """A policy that decides like version 1 of gandiva_fair. Its state has two running totals for every account.
+    """A policy that decides like version 1 of gandiva_fair. In its state it also keeps two running totals for every
+    account:
 
     - `known`: the seconds since the policy first saw the account, times the option `by`.
     - `got`: the GPU-seconds of each generation that the account and all accounts below it received.
@@ -140,10 +141,10 @@ def test_rounds_of_the_market_are_verified(lab: World, capsys: pytest.CaptureFix
 
 
 def test_reports_tell_the_same_entitlement_whichever_policy_decided(lab: World) -> None:
-    """The entitlement in reports does not depend on the policy.
+    """Reports show the same entitlement whichever policy decided the round.
 
-    gandiva_fair 1 itself divides each generation only among the accounts that may use it, and its own records differ
-    from the reports.
+    The policy "counting" decides like gandiva_fair 1. That policy divides each generation only among the accounts that
+    may use it, so the entitlement in its own decision differs from the reports.
     """
     lab.node("a100-0", lab.people.a100)
     lab.submit(lab.people.bob, lab.people.astro)
@@ -173,9 +174,10 @@ def test_a_round_whose_plan_contains_entitlements_is_verified(lab: World) -> Non
 def test_a_round_that_the_first_release_stored_is_verified_by_the_version_that_decided_it(
     lab: World, capsys: pytest.CaptureFixture
 ) -> None:
-    """`verify_round` verifies a round of the first release with the policy version of that release.
+    """`verify_round` can still verify a round that the first release stored. It uses the policy version of that
+    release.
 
-    The first release stored the policy's options and state in the snapshot, not in columns.
+    The first release stored the policy's options and state inside the snapshot, not in separate columns.
     """
     lab.submit(lab.people.bob, lab.people.astro)
     for ordering in ("stride", "lottery"):
@@ -248,7 +250,8 @@ def test_corrections_reach_the_policy_once(lab: World) -> None:
 
 
 def test_debts_on_equal_generations_are_one_amount(lab: World) -> None:
-    """GPU time on equally fast generations is interchangeable: more of one makes up for less of another."""
+    """GPU time on equally fast generations is interchangeable: a team that is owed time on one of them can receive it
+    on another."""
     lab.node("a100-0", lab.people.a100)
     for _ in range(2):
         lab.submit(lab.people.bob, lab.people.astro, gpus=4)

@@ -387,7 +387,8 @@ def _without_one_gang(round_: Round) -> bytes:
 
 
 def test_time_counted_beyond_the_end_of_a_lease_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round counted a gang as running that had ended ten seconds before; these ten seconds are subtracted later."""
+    """If a round counted a gang as running although it had ended ten seconds before, these ten seconds are subtracted
+    from the team's received time when the end is reported."""
     lab = world(v100=2)
     mine = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(2)]
     lab.submit(lab.people.charlie, lab.people.bio)
@@ -413,10 +414,10 @@ def test_time_counted_beyond_the_end_of_a_lease_is_taken_back(monkeypatch: pytes
 
 
 def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle() -> None:
-    """Share intervals long before a lease's end stay unchanged and cause no error.
+    """When the end of a lease is reported, share intervals from long before stay unchanged and cause no error.
 
-    The overlap with such an interval would be a range that ends before it begins. Depending on the query plan,
-    PostgreSQL computes this range before it filters the interval out.
+    PostgreSQL may compute the overlap of such an interval with the time after the lease's end before it filters the
+    interval out. This overlap would be a range that ends before it begins, which is an error.
     """
     lab = world(v100=2)
     job = lab.submit(lab.people.bob, lab.people.astro)
@@ -441,7 +442,8 @@ def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle()
     ],
 )
 def test_columns_that_every_round_changes_are_not_indexed(table: str, columns: list[str]) -> None:
-    """Without an index on these columns PostgreSQL can do HOT updates, which write to none of the table's indexes."""
+    """The columns that every round changes have no index. So PostgreSQL can do HOT updates, which write to none of the
+    table's indexes."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [table])
         indexes = [definition for (definition,) in cursor.fetchall()]

@@ -29,8 +29,8 @@ def lab() -> World:
 
 
 def missing(lab: World, clock: Clock, **changes: Any) -> list[tuple[str, str, str]]:
-    """Creates a schedule that misses four daily runs, the last an hour ago. Returns the recorded runs in the form of
-    `told`."""
+    """Creates a schedule that has missed four daily runs, the last of them an hour ago. Returns the recorded runs in
+    the form of `told` (scheduled.py)."""
     schedule = make(lab, terms(**changes))
     clock(NOON + 3 * DAY + HOUR)
     tick()

@@ -26,14 +26,14 @@ def lab() -> World:
 
 
 class Killed(BaseException):
-    """Raised in place of a kill of the process. `killed_at` then closes the database connection, as a killed process
-    would."""
+    """Stands for a kill of the process. `killed_at` raises it, and then closes the database connection as the kill of a
+    process would."""
 
 
 def killed_at(statement: int, work: Callable[[], object]) -> bool:
-    """Runs `work`, and interrupts it by Killed at its SQL statement number `statement`.
+    """Runs `work`, and raises Killed in place of its SQL statement number `statement`, counted from 1.
 
-    Returns True if it was interrupted, False if `work` ended before.
+    Returns True if Killed was raised, False if `work` ended before.
     """
     seen = 0
 

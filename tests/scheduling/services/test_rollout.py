@@ -14,7 +14,7 @@ from scheduling.services.rollout import Plan, Replica, Wanted, plan
 
 @dataclass
 class Play:
-    """A simulated service. Tests change its replicas and its revision, which is a number."""
+    """A simulated service, whose replicas are rows in memory. Tests change its replicas and its revision, a number."""
 
     wanted: Wanted
     revision: int = 1
@@ -63,8 +63,8 @@ class Play:
     def lose(self, chance: int) -> None:
         """Removes a random replica.
 
-        If `chance` is odd, a running replica of the current revision counts as crashed: its slot must stay empty for a
-        while.
+        If `chance` is odd, a running replica of the current revision counts as crashed: the controller must leave its
+        slot empty until `settle` is called.
         """
         if self.replicas:
             pk = sorted(self.replicas)[chance % len(self.replicas)]
@@ -73,7 +73,8 @@ class Play:
                 self.resting.add(replica.slot)
 
     def settle(self) -> None:
-        """Removes all stopping replicas, makes the others ready, and allows the controller to fill all slots again."""
+        """Brings the service to rest: removes all stopping replicas, makes the others ready, and lets the controller
+        fill slots again that were left empty after crashes."""
         self.resting.clear()
         self.replicas = {
             pk: (replace(replica, is_ready=True), revision)

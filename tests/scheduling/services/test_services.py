@@ -59,7 +59,8 @@ def names(service: Service) -> list[str]:
 
 
 def come_up(lab: World, service: Service, *, ready: bool = True) -> None:
-    """Starts waiting replicas, reports the running replicas as `ready` or not, and then runs the controller."""
+    """Brings up the replicas of the service: starts those that wait, and reports those that run as ready (or as not
+    ready, if `ready` is False). Then runs the controller once."""
     lab.fill()
     lab.carry_out()
     for lease in lab.holding(Lease.State.RUNNING):

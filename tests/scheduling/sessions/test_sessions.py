@@ -237,7 +237,7 @@ def test_a_session_that_waits_is_not_idle_and_one_that_ended_is_left_alone(lab: 
 
 
 def give_way(lab: World, session: Session) -> None:
-    """Ends the session's attempt as a preemption does."""
+    """Ends the session's attempt as if others had preempted the session."""
     lease = lab.lease(session.job)
     Lease.objects.filter(pk=lease.pk).update(state=Lease.State.STOPPING, stop_asked_at=now_from_database())
     Job.objects.filter(pk=session.pk).update(state=Job.State.STOPPING)

@@ -67,7 +67,8 @@ def rounds_until(lab: World, moment: datetime) -> None:
 
 
 def test_hours_without_shares_are_rolled_up_in_one_step(lab: World) -> None:
-    """A long time without any round is rolled up in one step. A job that ended during it still counts in its hour."""
+    """A long time without any round is rolled up in one step. A job that ended in this time still counts in the hour of
+    its end."""
     interval(lab, BEGIN, BEGIN + HOUR, entitled=1.0)
     back = BEGIN + timedelta(days=150)
     interval(lab, back, back + HOUR, entitled=2.0)
@@ -217,10 +218,10 @@ def test_a_correction_of_a_rolled_up_hour_corrects_its_rollup(lab: World) -> Non
 
 @pytest.fixture
 def silent(lab: World) -> tuple[datetime, Lease]:
-    """Returns (start of an hour, lease of one GPU). The lease began with the hour and was last seen after almost ten
-    minutes.
+    """Returns (start of an hour, lease of one GPU). The lease began at the start of the hour, and its gang was last
+    seen almost ten minutes later.
 
-    This hour and the next one are rolled up, without the time after the lease was last seen.
+    This hour and the next one are rolled up already. They contain GPU time of the lease only for ten minutes.
     """
     lab.submit(lab.people.bob, lab.people.astro, gpus=1)
     lab.fill()
@@ -320,7 +321,7 @@ def ended(
 
 
 def recent(lab: World) -> datetime:
-    """Returns the start of the hour nine hours before the current hour, so that reports still count jobs that ended
+    """Returns the start of an hour nine hours ago. It is recent enough that reports still count jobs that ended
     then."""
     return start_of_hour(now_from_database()) - 9 * HOUR
 

@@ -1,5 +1,5 @@
-"""After the upgrade, old jobs have the grace period of their specs, limited to the allowed range; without one they have
-30 s."""
+"""After the upgrade, each old job has the grace period that its spec states, limited to the allowed range. If the spec
+states none, the grace period is 30 s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Specs that earlier versions accepted and stored keep working, even if this version would refuse them."""
+"""Jobs, schedules and services whose specs an earlier version accepted keep working, even if this version would refuse
+the specs."""
 
 from __future__ import annotations
 
@@ -202,8 +203,8 @@ def test_a_service_keeps_making_replicas_of_its_stored_spec(lab: World) -> None:
 
 
 def test_a_job_that_cannot_be_recorded_blocks_no_other(lab: World, machine: Machine) -> None:
-    """If a job's end cannot be recorded, Fairlot still records that of another job. The cluster's page shows the
-    failure."""
+    """If the end of one job cannot be recorded, Fairlot still records the end of another job. The page of the cluster
+    shows the failure."""
     first, second = start(lab), start(lab)
     leases = [lab.lease(job) for job in (first, second)]
     machine.sees = [

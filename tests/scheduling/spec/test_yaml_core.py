@@ -99,7 +99,8 @@ def test_written_yaml_is_read_back_unchanged(value: Any) -> None:
 
 
 def _typed(value: Any) -> Any:
-    """Returns the value with each scalar as (type, value), because 1 == 1.0 == True in Python."""
+    """Returns the value with each scalar replaced by (type, value). Otherwise 1, 1.0 and True would be equal in
+    Python."""
     if isinstance(value, dict):
         return {key: _typed(one) for key, one in value.items()}
     return [_typed(one) for one in value] if isinstance(value, list) else (type(value), value)

@@ -1,4 +1,5 @@
-"""The watcher handles events on Jobs and pods in any order. These tests need no cluster."""
+"""The watcher handles events on Kubernetes Jobs and pods correctly in whatever order they arrive. These tests need no
+cluster."""
 
 from __future__ import annotations
 
@@ -113,9 +114,11 @@ def pod(made: dict[str, Any], rank: int, uid: str, *, gated: bool = False, phase
 
 
 def test_pods_of_a_deleted_job_say_nothing_about_the_job_that_replaced_it() -> None:
-    """Pods of a deleted Job do not count for the new Job of the same attempt.
+    """After a Job was deleted and created again for the same attempt, the pods of the deleted Job do not count for the
+    new Job.
 
-    The old Job's orphaned pods have succeeded, and the new Job's pods still have their scheduling gates.
+    Here the old pods have succeeded, and the new pods still have their scheduling gates. So the attempt is starting,
+    not ended.
     """
     attempt = objects.Attempt(1, str(TOKEN), "A100", ["node-1", "node-1"])
     made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=attempt)
@@ -135,8 +138,10 @@ def test_pods_of_a_deleted_job_say_nothing_about_the_job_that_replaced_it() -> N
 
 
 def test_an_ended_attempt_stays_ended_when_pods_of_the_next_arrive_before_its_job() -> None:
-    """Pods of the next attempt do not revive the ended one. They may arrive before their Job, on a separate watch
-    stream."""
+    """An attempt that has ended stays ended when pods of the job's next attempt appear.
+
+    Pods and Jobs arrive on separate watch streams, so the pods of the next attempt may arrive before their Job.
+    """
     suspended = job(conditions=[{"type": "Suspended", "status": "True"}])
     suspended["spec"]["suspend"] = True
     view = view_of(job())
@@ -155,7 +160,8 @@ UNSEEN = ["lost: a worker was removed while Fairlot was not watching the cluster
 
 
 class Noting:
-    """Stands in for the object that sends orders to a cluster; records the reasons of stop orders and sends nothing."""
+    """Stands in for the object that sends orders to a cluster. It sends nothing, and records the reason of each stop
+    order."""
 
     def __init__(self) -> None:
         self.stopped: list[str] = []
@@ -187,9 +193,10 @@ def gang_that_runs() -> tuple[ClusterCache, dict[str, Any], list[dict[str, Any]]
 
 
 def tended(view: ClusterCache) -> list[str]:
-    """Runs the ungater once, and returns its reasons for stopping gangs.
+    """Runs the ungater once on the cache `view`, and returns the reasons for which it stopped gangs.
 
-    The ungater must not try to remove a scheduling gate, because no API server runs.
+    The ungater removes the scheduling gates of pods whose gang is complete. It must not try to do so here, because no
+    API server runs.
     """
     orders, nowhere = Noting(), Api(NOWHERE)
     GangUngater().advance(nowhere, view, lambda job_id: orders)
@@ -219,9 +226,10 @@ def test_a_gang_is_lost_with_a_worker_that_was_replaced_unwatched() -> None:
 
 
 def test_a_gang_is_lost_with_a_worker_that_saved_and_ended_well_when_it_was_evicted_unseen() -> None:
-    """A gang is lost if a worker was evicted while nothing watched, even if this worker saved and exited with 0.
+    """A gang is lost if a worker was evicted while nothing watched the cluster, even if this worker saved and exited
+    with 0.
 
-    The worker's index then counts as completed, and the Job controller does not replace the worker.
+    The Job controller then counts the worker's index as completed, and does not replace the worker.
     """
     _, made, pods = gang_that_runs()
     view = ClusterCache()
@@ -261,10 +269,11 @@ def test_workers_that_are_deleted_because_their_job_was_stopped_are_not_lost() -
 
 
 def bare(*, told: str = "", deleted: str = "", because: str = "", **ended: Any) -> dict[str, Any]:
-    """Returns an ended pod without a Job.
+    """Returns an ended pod that belongs to no Kubernetes Job.
 
-    `told` is the time when Fairlot set the pod's deadline, and `deleted` the time of its deletion; "" means never.
-    `because` is the reason in the pod's annotation. `ended` replaces fields of the container's end state.
+    `told`: when Fairlot set the pod's deadline, which ends the pod. `deleted`: when the pod was deleted. Both are times
+    in ISO 8601; "" means never. `because`: the reason in the pod's annotation. `ended`: fields of the container's end
+    state, such as exitCode, that differ from the default.
     """
     made = objects.new_pod(
         JOB_ID, POD, owner="ours", attempt=objects.Attempt(1, str(TOKEN), "A100", ["node-1"])

@@ -191,8 +191,8 @@ def test_a_repeated_event_is_reported_once() -> None:
 
 
 def test_a_denial_reaches_the_cache_together_with_its_text() -> None:
-    """The cache gets a denial only together with its text. Otherwise the attempt could end before its timeline shows
-    the reason."""
+    """The cache gets a denial (the reason why a pod could not be created) only when its text is ready for the timeline
+    too. Otherwise the attempt could end before its timeline shows the reason."""
     known: list[int] = []
 
     class Nothing:

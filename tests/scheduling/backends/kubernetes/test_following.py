@@ -23,7 +23,7 @@ STAMP = "2026-11-21T19:03:{:02d}.{:09d}Z "
 
 @dataclass
 class Speech:
-    """The log of one pod as its kubelet stores it. Streams that follow the log stay open until `end` is called."""
+    """The log of one pod, as the kubelet stores it. A stream that follows the log stays open until `end` is called."""
 
     lines: list[bytes] = field(default_factory=list)
     open: list[Text] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Speech:
 
 
 class Text:
-    """One open stream of a pod's log, with the same methods as the streams that `Api.text` yields."""
+    """Stands in for the object that `Api.text` yields: one open stream of a pod's log."""
 
     def __init__(self) -> None:
         self.pieces_to_come: queue.Queue[bytes | Exception | None] = queue.Queue()

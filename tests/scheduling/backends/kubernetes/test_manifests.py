@@ -1,4 +1,4 @@
-"""The manifests in deploy/kubernetes are correct, as far as this can be checked without a cluster."""
+"""The manifests in deploy/kubernetes are correct, as far as tests without a cluster can check this."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ def test_a_policy_is_in_force_holds_when_it_cannot_be_judged_and_says_why(policy
 
 
 def test_deleting_is_refused_to_fairlot_alone() -> None:
-    """The policies restrict only deletes by Fairlot itself.
+    """The admission policies restrict only deletes by Fairlot itself.
 
-    So a namespace can be deleted with all its contents, and people may delete what RBAC allows them.
+    So others can delete a namespace with all its contents, and people may delete what RBAC allows them.
     """
     for policy in POLICIES:
         for rule in policy["spec"]["matchConstraints"]["resourceRules"]:
@@ -114,10 +114,10 @@ def test_no_right_lets_it_read_a_secret() -> None:
 
 
 def test_policies_bear_the_version_that_a_check_asks_for_and_it_grows_with_every_change() -> None:
-    """A change of a policy requires a greater rights.POLICIES_VERSION, the same version in the labels, and the new
-    digest in this test.
+    """A change of an admission policy requires three things: a greater `rights.POLICIES_VERSION`, the same version in
+    the policies' labels, and the new digest in this test.
 
-    A new wording of a message requires no new version, because the policies decide the same.
+    A message may change without a new version, because it does not change what the policies decide.
     """
     assert {policy["metadata"]["name"] for policy in POLICIES} == rights.POLICIES
     versions = {policy["metadata"]["labels"]["app.kubernetes.io/version"] for policy in POLICIES}

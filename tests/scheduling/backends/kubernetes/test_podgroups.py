@@ -1,4 +1,5 @@
-"""Fairlot detects whether an API server offers PodGroups, and uses them. The server's answers are made up."""
+"""Fairlot detects whether an API server offers PodGroups (the gangs of the Kubernetes scheduler), and uses them. A
+stand-in gives the server's answers."""
 
 from __future__ import annotations
 
@@ -157,8 +158,8 @@ def test_nothing_is_asked_for_pods_that_name_no_group() -> None:
 
 
 def test_a_pod_that_waits_for_others_is_distinguished_from_one_that_delays_them() -> None:
-    """`only_waits` recognises, by the messages of Kubernetes 1.36's scheduler, a pod that only waits for its gang's
-    other pods."""
+    """`only_waits` tells two kinds of pending pods apart by the message of Kubernetes 1.36's scheduler: a pod that only
+    waits for the other pods of its gang, and a pod that itself does not fit."""
     assert only_waits(
         "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "
         "one or more plugins asked to wait and no plugin rejected pod"

@@ -1,5 +1,5 @@
-"""Some jobs run as a pod without a Kubernetes Job. If Fairlot did not stop a pod that vanishes, the job's attempt
-counts as lost."""
+"""Some jobs run as a pod without a Kubernetes Job. If such a pod vanishes although Fairlot did not order its stop, the
+job's attempt counts as lost."""
 
 from typing import Any
 
@@ -71,8 +71,8 @@ def test_the_database_takes_no_gang_for_a_bare_pod(lab: World) -> None:
 
 
 def test_deleting_a_running_pod_costs_its_job_an_attempt_and_does_not_end_it(lab: World) -> None:
-    """If Fairlot did not order the stop, the attempt is lost and the job waits for another. The pod does not say who
-    deleted it."""
+    """If Fairlot did not order the stop of a pod, the attempt is lost, and the job waits for its next attempt. The pod
+    does not say who deleted it."""
     job = start(lab, environment="example/train")
     lease = lab.lease(job)
     lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped by Fairlot")

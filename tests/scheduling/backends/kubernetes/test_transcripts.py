@@ -29,7 +29,7 @@ def stamp(moment: int) -> bytes:
 
 
 class Kubelet:
-    """A kubelet with the given log lines, which returns the lines from a given time on."""
+    """A kubelet with the given log lines. `tell` returns the lines from a given time on."""
 
     def __init__(self, lines: list[Line]) -> None:
         self.lines = lines
@@ -48,9 +48,10 @@ def text(folder: Path) -> bytes:
 
 
 def listen(folder: Path, kubelet: Kubelet, *, until: int | None = None, pieces: int = 1 << 16) -> None:
-    """Feeds one answer of the kubelet to a transcript, in pieces of `pieces` bytes.
+    """Opens the transcript (the stored log) in `folder`, feeds one answer of the kubelet to it, and closes it.
 
-    The connection breaks after `until` bytes; if `until` is None, it does not break.
+    The answer arrives in pieces of `pieces` bytes. The connection breaks after `until` bytes; None means that it does
+    not break.
     """
     transcript = open_one(folder)
     transcript.begin()
@@ -109,8 +110,10 @@ def test_whatever_breaks_off_each_line_is_there_once(
 
 @given(seed=st.integers(0, 10**6))
 def test_marks_of_any_age_lead_to_the_same_log(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """The log is complete however old the saved position is. A transcript saves its position only at intervals, so a
-    crash leaves an old one."""
+    """The stored log is complete and without duplicates however old the saved position in the kubelet's log is.
+
+    A transcript saves its position only now and then. So after a crash it continues from an old one.
+    """
     folder, chance = tmp_path_factory.mktemp("logs"), Random(seed)
     told = sorted(
         (chance.randrange(5 * 10**9), chance.choice([b"x\n", b"xx\n", b"x y\n"])) for _ in range(40)

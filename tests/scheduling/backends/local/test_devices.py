@@ -33,7 +33,7 @@ NAMES = (
 
 @pytest.fixture
 def dev(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yields a folder that stands in for /dev, with files in place of devices.
+    """Yields a folder that stands in for /dev, with files instead of devices.
 
     GPU "a" has nvidia1 and renderD129, and GPU "b" has nvidia0. The device nvidia10 belongs to no known GPU.
     """

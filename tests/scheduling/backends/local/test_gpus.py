@@ -1,4 +1,4 @@
-"""GPUs are found through the real NVML bindings, with a library that stands in for the driver's."""
+"""GPUs are found through the real NVML bindings. A small C library stands in for the driver's NVML library."""
 
 from __future__ import annotations
 
@@ -115,10 +115,8 @@ NONE: dict[str, Any] = {"gpus": [], "busy": [], "devices": {}}
 
 
 def ask(library_path: Path, since: dict[str, int] | None = None, script: str = ASK) -> Any:
-    """Runs `script` in a new Python process that loads its NVML library from the folder `library_path`.
-
-    Returns the JSON that the script prints.
-    """
+    """Runs `script` in a new Python process that loads the NVML library in the folder `library_path`. Passes `since` to
+    the script as JSON, and returns the JSON that the script prints."""
     environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(library_path), "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", script, json.dumps(since or {})],

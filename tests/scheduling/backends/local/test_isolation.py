@@ -38,7 +38,10 @@ echo in place; exec sleep 600
 
 
 def table() -> dict[str, dict[str, bool]]:
-    """Returns the table of docs/local-jobs.md as {row: {mode: whether a job can do what the row says}}."""
+    """Returns the table of docs/local-jobs.md as {row: {mode: whether a job can do what the row says}}.
+
+    A mode is a column of the table, such as "root, with namespaces".
+    """
     rows = [line.strip("| ").split(" | ") for line in TABLE.read_text().splitlines() if line.startswith("| ")]
     head = next(row for row in rows if row[0] == "can a job …")
     assert tuple(head[1:]) == MODES
@@ -179,9 +182,10 @@ FORCED = {
 
 
 def main(mode: str, folder: str, name: str) -> None:
-    """Prints, as JSON, what a thief can do. `mode` is a column of the table, such as "root, with namespaces".
+    """Runs the thief in one mode, and prints, as JSON, what it can do and how the backend isolates its jobs.
 
-    The process must already run as root or as an ordinary user, as the mode requires.
+    `mode`: a column of the table, such as "root, with namespaces". The process must already run as root or as an
+    ordinary user, as the mode requires. `folder` and `name` are passed to `Scene`.
     """
     scene = Scene(Path(folder), name)
     if mode in FORCED:
@@ -220,10 +224,11 @@ def test_a_thief_can_do_exactly_what_the_table_says(mode: str, open_folder: Path
 
 
 def opening(*needed: object) -> list[str]:
-    """Returns a command prefix that lets all users enter closed folders above `needed`.
+    """Returns the beginning of a command line. The command that follows it runs as if no folder above the paths
+    `needed` were closed to other users.
 
-    The prefix changes only the mount namespace of the command that follows. Returns [] if no folder is closed, or if
-    the user is not root.
+    Only this command's mount namespace changes, so the folders themselves stay closed. Returns [] if no folder is
+    closed, or if this process is not root.
     """
     closed = {
         path: above

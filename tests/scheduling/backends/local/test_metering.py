@@ -16,8 +16,10 @@ STEPS = st.lists(
 
 
 def told(samples: list[tuple[float, float]], negligible: float = 0.0) -> list[tuple[float, float]]:
-    """Feeds (time, amount of use) samples to a meter; returns (time, seconds without use) for each report of the
-    meter."""
+    """Feeds samples to a meter; returns (time, idle seconds) for each report of the meter.
+
+    Each sample is (time, amount used since the sample before). The idle seconds are 0 if the meter reports use.
+    """
     meter: Meter[str] = Meter(negligible=negligible)
     found = [(at, meter.sample("job", at, amount)) for at, amount in samples]
     return [(at, unused) for at, unused in found if unused is not None]
@@ -67,8 +69,8 @@ def test_no_reported_idle_period_contains_a_use_or_a_gap(steps: list[tuple[float
 
 @given(steps=STEPS)
 def test_a_use_is_reported_before_any_later_idle_period(steps: list[tuple[float, float]]) -> None:
-    """After a report of idle time, the first use is reported immediately, so that a user who was warned sees that the
-    GPUs are busy."""
+    """After a report of idle time, the meter reports the first use immediately. So a user who was warned sees that the
+    GPUs are in use again."""
     meter: Meter[str] = Meter()
     at, idle = 0.0, False
     for step, amount in steps:

@@ -1,5 +1,5 @@
-"""Logs and progress of local jobs: large output, binary output, limits and progress patterns. Also what a program finds
-at its start."""
+"""The output of local jobs is kept and reported: large and binary logs, limits of their size, and progress patterns.
+Programs find the environment that they need at their start."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_nothing_of_the_portal_reaches_a_job(rig: Rig, monkeypatch: pytest.Monke
 
 
 def test_a_program_finds_a_name_for_the_user_that_it_runs_as(rig: Rig) -> None:
-    """A job's user has a name, which PyTorch asks for, although the machine has no account for the job's UID."""
+    """A job's user has a name, although the machine has no account for the job's UID. PyTorch asks for this name."""
     seen = rig.wait(rig.start(rig.python("import getpass; print(getpass.getuser())")))
     assert (seen.end, rig.log()) == (End.SUCCEEDED, f"uid{USER if rig.has_users else os.geteuid()}\n")
 

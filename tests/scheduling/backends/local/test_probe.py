@@ -1,6 +1,7 @@
 """The probe is a trial run that finds out how jobs can be isolated on this machine.
 
-If the probe fails, jobs do not run with less isolation. If the machine refuses isolation, the reason is shown.
+If the probe gives no answer, no job starts. If it finds that the machine refuses a kind of isolation, Fairlot shows the
+reason.
 """
 
 from __future__ import annotations

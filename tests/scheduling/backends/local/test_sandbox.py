@@ -22,8 +22,10 @@ KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING = 0, ctypes.c_int(-3)
 def main(folder: str) -> None:
     """Acts as a supervisor: forks a process into new namespaces, and prints, as JSON, what this process finds.
 
-    Right after the fork: whether other processes can inspect it, and its OOM score. After its mounts: whether they can
-    inspect it, and what it finds in a folder that stands in for the machine's /dev/shm.
+    - "at birth": `dumpable()` right after the fork.
+    - "score": its OOM score adjustment right after the fork.
+    - "later": `dumpable()` after its mounts.
+    - "shared": the files that it then sees in a folder that stands in for the machine's /dev/shm.
     """
     shared = Path(folder) / "shared"
     (shared / "left").write_text("of others")
@@ -57,8 +59,8 @@ def dumpable() -> int:
 
 @pytest.mark.parametrize("user", ["root", "an ordinary user"])
 def test_no_process_of_the_same_user_can_inspect_a_starting_one(user: str, tmp_path: Path) -> None:
-    """A process that has just been forked cannot be inspected, because it has the supervisor's open files and sees the
-    whole machine."""
+    """Other processes of the same user cannot inspect a process that was just forked for a job. It still has the
+    supervisor's open files, and sees the whole machine."""
     (tmp_path / "shared").mkdir()
     command = [sys.executable, "-m", __name__, str(tmp_path)]
     if user != "root":
@@ -84,8 +86,8 @@ def test_no_process_of_the_same_user_can_inspect_a_starting_one(user: str, tmp_p
 
 
 def test_a_process_that_is_to_go_earlier_than_jobs_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An OOM score that is already higher than that of jobs is kept, because in a container an ordinary user may not
-    lower it."""
+    """If a process has a higher OOM score adjustment than jobs get, it keeps this value. In a container an ordinary
+    user may not lower it."""
     written: list[str] = []
     monkeypatch.setattr(Path, "write_text", lambda path, text: written.append(text))
     for score, expected in (("0", ["500"]), ("900", [])):

@@ -1,5 +1,5 @@
-"""A job may replace any of its files, for example by a link. It can still be stopped, reads no other data, and blocks
-nothing."""
+"""A job may replace any of its files, for example by a link to a file of others. Fairlot then still stops the job,
+reads nothing outside its folder, and blocks no other job."""
 
 from __future__ import annotations
 

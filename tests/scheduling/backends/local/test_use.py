@@ -1,5 +1,5 @@
-"""The local backend measures the CPU use of real processes. For GPUs, a library of the tests stands in for the
-driver's."""
+"""The local backend measures how much real processes use their CPUs and GPUs. For GPUs, a stand-in replaces the
+driver's library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ SHORT = 3.0
 
 @pytest.fixture(autouse=True)
 def _short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shortens the time over which the meter adds up use before it reports idleness (WINDOW) to a few seconds.
+    """Shortens the meter's window (WINDOW) to a few seconds. The meter reports a gang as idle after a whole window
+    without use.
 
     test_metering.py covers the real length.
     """
@@ -115,8 +116,8 @@ def busy(monkeypatch: pytest.MonkeyPatch, processes: dict[str, int | None]) -> d
 
 @pytest.fixture
 def processes() -> dict[str, int | None]:
-    """Returns {GPU UUID: number of processes}. The driver reports these numbers, and tests change them. For a GPU that
-    is not a key, the driver reports no number."""
+    """Returns {GPU UUID: number of processes} as the driver reports it; tests change it. If a GPU is missing or has
+    None, the driver reports no number for this GPU."""
     return {}
 
 

@@ -73,8 +73,10 @@ def phase_of(rig: Rig, gang: Gang) -> Phase:
 
 
 def phase_after(rig: Rig, gang: Gang, clock: Clock, patiences: float) -> Phase:
-    """Advances the clock by `patiences` times PATIENCE, and looks at the gang once per second. Returns the gang's final
-    phase."""
+    """Advances the clock second by second, and looks at the gang each second. Returns the gang's phase at the end.
+
+    The time in all is `patiences` times the watchdog's PATIENCE, the silence after which it kills a supervisor.
+    """
     for _ in range(int(patiences * watchdog.PATIENCE)):
         clock.now += 1.0
         rig.look(gang)
@@ -107,7 +109,7 @@ def test_processes_without_their_environment_are_found_by_descent(rig: Rig) -> N
     fifo.write_text("on\n")
 
     def below() -> list[processes.Process]:
-        """Returns the supervisor's descendants, without the init process of the job's PID namespace."""
+        """Returns the supervisor's descendant processes, except the init process of the job's PID namespace."""
         found = processes.descendants(supervisor.pid)
         return [each for each in found if not processes.is_namespace_init(each.pid)]
 
@@ -126,7 +128,7 @@ def test_a_stop_of_a_job_whose_supervisor_hangs_ends_it(rig: Rig) -> None:
 
 
 def test_a_supervisor_that_only_pretends_to_run_is_ended(rig: Rig) -> None:
-    """A stopped supervisor is ended even if another process keeps its heartbeat file fresh."""
+    """A supervisor that was stopped by a signal is killed, even if another process keeps its heartbeat file fresh."""
     gang = running(rig)
     stop_supervisor(rig, gang)
     beat = read_json(rig.files().beat)
@@ -152,8 +154,8 @@ def test_a_supervisor_that_continues_in_time_lives(rig: Rig, clock: Clock) -> No
 
 
 def test_a_machine_that_slept_for_an_hour_loses_no_job(rig: Rig, clock: Clock) -> None:
-    """One check adds at most LONGEST_GAP seconds to a supervisor's silence, however far and however often the clock
-    jumps."""
+    """However far the clock jumps between two checks of the watchdog, the check adds at most LONGEST_GAP seconds to the
+    time without a heartbeat. So a machine that sleeps loses no job."""
     gang = running(rig)
     rig.look(gang)
     supervisor = stop_supervisor(rig, gang)
@@ -326,8 +328,8 @@ def test_processes_are_found_by_program_and_arguments() -> None:
 
 
 def test_gangs_end_when_the_folder_of_all_jobs_was_removed(rig: Rig) -> None:
-    """Supervisors end their gangs when the jobs folder is gone, because orders, such as a stop, are files in this
-    folder."""
+    """If the folder of all jobs is removed, supervisors end their gangs. They could not be stopped otherwise, because
+    stop orders are files in this folder."""
     gang = running(rig, "trap '' TERM; sleep 600 & wait; sleep 600", grace_seconds=1.0)
     supervisor = processes.look(rig.supervisor(gang))
     assert supervisor is not None
