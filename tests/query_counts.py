@@ -13,7 +13,8 @@ from django.test.utils import CaptureQueriesContext
 
 
 def up_to(most: int) -> range:
-    """Returns the range 0 to `most` of accepted counts, for operations that may also make fewer queries than `most`."""
+    """Returns the range of accepted counts from 0 to `most`, for operations that sometimes need fewer queries than
+    `most`."""
     return range(most + 1)
 
 
@@ -95,14 +96,15 @@ PAGES: dict[str, range] = {
 
 @contextmanager
 def queries_of(what: str) -> Iterator[None]:
-    """Fails unless the block makes as many database queries as QUERIES lists for `what`."""
+    """Fails unless the `with` block makes as many database queries as QUERIES allows for the key `what`."""
     with CaptureQueriesContext(connection) as asked:
         yield
     check(what, asked)
 
 
 def check(what: str, asked: CaptureQueriesContext) -> None:
-    """Fails unless `asked` contains as many queries as QUERIES lists for `what`; the failure shows their SQL."""
+    """Fails unless the number of queries in `asked` is the one that QUERIES allows for the key `what`. The failure
+    shows their SQL."""
     statements = "\n".join(query["sql"] for query in asked)
     assert fits(len(asked), QUERIES[what]), f"{what}: {len(asked)} queries, not {QUERIES[what]}\n{statements}"
 

@@ -9,7 +9,8 @@ from django.db import connections
 
 
 def let_go(work: Callable[[], Any]) -> Any:
-    """Calls `work`, closes all database connections of this thread, and returns the result of `work`."""
+    """Calls `work` in this thread of a pool, closes all database connections of the thread, and returns the result of
+    `work`."""
     try:
         return work()
     finally:

@@ -44,16 +44,19 @@ def database_as_of(targets: Sequence[tuple[str, str]]) -> Iterator[MigrationExec
 
 @contextmanager
 def _one_process_at_a_time() -> Iterator[CursorWrapper]:
-    """Yields a cursor of PostgreSQL's default database. Only one process of the test run executes the `with` block at a
-    time."""
+    """Yields a cursor of PostgreSQL's default database. While one process of the test run executes the `with` block,
+    the other processes wait."""
     with connection._nodb_cursor() as cursor:  # an advisory lock counts in one database only
         cursor.execute("SELECT pg_advisory_lock(2)")  # until the connection is closed
         yield cursor
 
 
 def _create(cursor: CursorWrapper, name: str, targets: list[tuple[str, str]]) -> None:
-    """Creates the database `name` as a copy of the nearest kept database, migrates it to `targets`, and keeps a copy
-    after every STEP migrations and at the end."""
+    """Creates the database `name` and migrates it to `targets`.
+
+    To save time, it starts from a copy of an earlier database of this test run that has the most of these migrations.
+    It also keeps a copy of its own database after every STEP migrations and at the end.
+    """
     graph = MigrationLoader(None).graph
     plan = list(dict.fromkeys(node for target in targets for node in graph.forwards_plan(target)))
     cursor.execute("SELECT datname FROM pg_database")
@@ -77,14 +80,14 @@ def _executor() -> MigrationExecutor:
 
 
 def kept_name(nodes: Sequence[tuple[str, str]] = ()) -> str:
-    """Returns the name of this test run's database with exactly the migrations `nodes`; without `nodes`, what all these
-    names begin with."""
+    """Returns the name under which this test run keeps a copy of a database that has exactly the migrations `nodes`.
+    Without `nodes`, returns what all such names begin with."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     return f"kept_{run}_" + (hashlib.sha256(repr(sorted(nodes)).encode()).hexdigest()[:12] if nodes else "")
 
 
 def drop_kept() -> None:
-    """Drops the databases that this test run has kept."""
+    """Drops all copies of databases that this test run has kept."""
     with _one_process_at_a_time() as cursor:
         cursor.execute("SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [kept_name()])
         for (name,) in cursor.fetchall():
@@ -105,10 +108,8 @@ def rows_of(executor: MigrationExecutor, state: tuple[str, str]) -> Callable[...
 
 
 def small_cluster(make: Callable[..., Any]) -> dict[str, Any]:
-    """Creates a cluster, a team and a user, which a job of any version needs.
-
-    Returns them by the names of the job's fields.
-    """
+    """Creates a cluster, a team and a user with `make` (see `rows_of`). Returns them as the fields that a job of any
+    version needs, by field name."""
     return {
         "cluster": make("scheduling", "Cluster", name="lab"),
         "tenant": make("accounting", "Tenant", name="Astro", slug="astro", path="1/"),
@@ -117,9 +118,10 @@ def small_cluster(make: Callable[..., Any]) -> dict[str, Any]:
 
 
 def manage(*command: str, returncode: int = 0) -> str:
-    """Runs `manage.py` on that separate database and returns its output; fails unless it exits with `returncode`.
+    """Runs `manage.py` with the arguments `command` on the separate database, and returns its output. Fails unless its
+    exit code is `returncode`.
 
-    The output includes standard error if `returncode` is not 0.
+    If `returncode` is not 0, the output includes standard error.
     """
     url = urlsplit(os.environ["DATABASE_URL"])
     name = f"/{connections.settings[ALIAS]['NAME']}"
