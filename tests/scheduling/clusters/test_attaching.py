@@ -213,7 +213,8 @@ def test_the_one_that_was_looked_at_longest_ago_is_asked_first(
 
 
 class Told(list[str]):
-    """The list of requests that a server received. For each request it also appends the server's name to `order`.
+    """Takes the place of a server's list of requests. For each request it appends the server's name to `order`; it
+    stores no request itself.
 
     Several servers share `order`, so that tests see in which order the servers were asked.
     """
