@@ -1,4 +1,10 @@
-"""The registry of scheduling policies. No other module lists all policies."""
+"""The registry of scheduling policies: finds the class of a policy by its name and version. No other module lists all
+policies.
+
+A policy can have several versions. Old versions stay here, because a recorded round is verified with the version that
+decided it. One version of each policy is *in force*: clusters use it. It is not always the newest, because a newer
+version may still be in testing.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +31,7 @@ _BY_VERSION: Mapping[tuple[str, int], type[Policy]] = {(one.name, one.version): 
 
 
 class UnknownPolicy(LookupError):
-    """Raised when no policy has the given name or version. The message lists the available ones."""
+    """Raised when no policy has the given name, or the policy has no such version. The message lists what is available."""
 
 
 def names() -> list[str]:
@@ -34,7 +40,8 @@ def names() -> list[str]:
 
 
 def versions(name: str) -> list[int]:
-    """Returns the versions of a policy in ascending order."""
+    """Returns the version numbers of the policy called `name` in ascending order. The list is empty if there is no such
+    policy."""
     return sorted(number for known, number in _BY_VERSION if known == name)
 
 
@@ -47,10 +54,10 @@ def all_versions() -> list[tuple[str, int]]:
 
 
 def policy_type(name: str, version: int | None = None) -> type[Policy]:
-    """Returns the class of a policy.
+    """Returns the class of the policy called `name`.
 
-    If `version` is None, the version that clusters use is taken, which is not always the newest. Raises UnknownPolicy
-    if the name or version does not exist.
+    If `version` is None, it is the class of the version in force: the one that clusters use, which is not always the
+    newest. Raises UnknownPolicy if the name or version does not exist.
     """
     known = versions(name)
     if not known:
@@ -63,19 +70,20 @@ def policy_type(name: str, version: int | None = None) -> type[Policy]:
 def policy_named(
     name: str = DEFAULT, version: int | None = None, options: Mapping[str, object] | None = None
 ) -> Policy:
-    """Creates a policy with the given options.
+    """Creates the policy called `name` with the given options, and with the defaults of all other options.
 
-    If `version` is None, the version that clusters use is taken, which is not always the newest. Raises UnknownPolicy
-    if the name or version does not exist, and InvalidOption if an option is not accepted.
+    If `version` is None, the version in force is created: the one that clusters use, which is not always the newest.
+    Raises UnknownPolicy if the name or version does not exist, and InvalidOption if an option is not accepted.
     """
     kind = policy_type(name, version)
     return kind(read_options(kind, options or {}))
 
 
 def policy_of(settings: Settings, name: str = DEFAULT, version: int | None = None) -> Policy:
-    """Creates a policy and takes its options from the scheduler settings.
+    """Creates the policy called `name`, and takes its options from `settings`, the scheduler settings of a round.
 
-    This is for early records of rounds, which store the options of the policy as settings.
+    Early records of rounds need this: they store the options of the policy as fields of the settings. Options without
+    such a field get their defaults. If `version` is None, the version in force is created: the one that clusters use.
     """
     kind = policy_type(name, version)
     known = {one.name for one in fields(kind.options_type)} & {one.name for one in fields(Settings)}

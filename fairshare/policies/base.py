@@ -1,9 +1,12 @@
-"""Defines the interface of scheduling policies.
+"""Defines the interface of scheduling policies (`Policy`), and how a policy declares its options (`option`).
 
-A policy receives a view (fairshare.model.Snapshot) and returns a plan (fairshare.model.Decision). Data that it needs in
-later rounds is its state. The driver (fairshare.driver) stores the state, reports to the policy how much GPU time
-accounts received, and validates plans. Live rounds, previews, forecasts and replays therefore use all policies in the
-same way.
+In each round, a policy receives a view of the cluster (fairshare.model.Snapshot) and returns a plan
+(fairshare.model.Decision): which gangs run on which nodes until the next round. What it must remember for later rounds
+is its *state*. The driver (fairshare.driver) asks the policy for a plan and validates the plan. Later it reports to the
+policy how much GPU time accounts received, and gets the next state. Live rounds, previews, forecasts and replays all
+use policies through the driver, and so in the same way.
+
+Sizes of arrays: T accounts (all teams and users of the ticket tree), K generations (GPU types).
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ State: TypeAlias = Mapping[str, Floats]
 
 
 class Need(StrEnum):
-    """Something that a policy needs: an input, such as measured speeds, or extra rounds within a quantum.
+    """Something that the scheduler provides only for policies that ask for it: an input, or additional rounds.
 
-    These extra rounds take surplus back.
+    - `RATES`, `OWN_ORDER` and `ATTAINED` are inputs, such as the measured speeds of jobs.
+    - `RECLAIM` asks for additional rounds within a quantum that may stop gangs. They take surplus back for accounts
+      that lack GPUs of their guarantee.
     """
 
     RATES = "rates"  # measured speeds of jobs on generations
@@ -38,7 +43,8 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """A report to the policy: the GPU time that accounts received since the last plan, and their shares in that plan.
+    """A report to the policy about the time since its last plan: its length in seconds, the GPU time that accounts
+    received in it, and the shares of accounts in that plan.
 
     All arrays are (T, K): one row for each account of the view, one column for each generation.
     """
@@ -51,15 +57,16 @@ class Happened:
 
     @property
     def active(self) -> Bools:
-        """Returns which accounts had a share in the last plan, as a mask (T,)."""
+        """Returns which accounts had a share of some generation in the last plan, as a mask (T,)."""
         active: Bools = np.any(self.share > 0, axis=1)
         return active
 
 
 class Policy(Protocol):
-    """A version of a scheduling policy with its options.
+    """A version of a scheduling policy, together with values of its options.
 
-    Apart from caches, its methods are pure functions: state is an argument and a result.
+    Its methods are pure functions, apart from caches. The policy does not keep its state (what it must remember for
+    later rounds): the state is an argument and a result of the methods.
     """
 
     name: ClassVar[str]
@@ -68,35 +75,42 @@ class Policy(Protocol):
     options_type: ClassVar[type[Any]]  # a frozen dataclass whose fields are made by `option`
 
     def __init__(self, options: Any) -> None:
-        """Creates the policy. `options` is an instance of `options_type`."""
+        """Creates the policy with the given options. `options` is an instance of the policy's dataclass `options_type`."""
 
     @property
     def options(self) -> Any: ...
 
     def start(self, view: Snapshot) -> State:
-        """Returns the policy's state before its first plan.
+        """Returns the state with which the policy makes its first plan.
 
-        `view.accounts.owed` has the GPU-seconds that an earlier policy still owed accounts, or 0.
+        If another policy decided the rounds before, `view.accounts.owed` has the GPU-seconds that it still owed each
+        account; otherwise it has zeros.
         """
 
     def observe(self, state: State, happened: Happened, view: Snapshot) -> State:
-        """Returns the state after the GPU time in the report `happened` was charged to accounts.
+        """Returns the state after the report `happened`, in which the GPU time that each account received is charged to
+        it.
 
-        An account may have received time although it has no jobs in the view any more.
+        `state` is the state before. An account may have received time although it has no jobs in `view` any more.
         """
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
-        """Returns the plan: which gangs run where until the next round. `random` is the only source of randomness."""
+        """Returns the plan: which gangs run on which nodes until the next round.
+
+        `random` is the only source of randomness: with the same arguments, the plan is always the same.
+        """
 
     def divide(self, view: Snapshot) -> Floats:
-        """Returns the GPUs of each generation that `decide` would give each account before trades, as an array (T, K).
+        """Returns each account's share before trades, in GPUs of each generation, as an array (T, K).
 
-        These are shares, which depend on the policy. Entitlements do not: see `fairshare.entitlement.entitlements`.
+        It is the share with which `decide` would begin. Shares depend on the policy. Entitlements are the same for all
+        policies; `fairshare.entitlement.entitlements` computes them.
         """
 
 
 class InvalidOption(ValueError):
-    """Raised when a policy has no such option or does not accept the value. The message says what is accepted."""
+    """Raised when a policy has no option of the given name, or does not accept the given value. The message says what
+    is accepted."""
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(f"{option}: {problem}")
@@ -105,7 +119,7 @@ class InvalidOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A description of a policy's option: name, type, default, explanation and accepted values."""
+    """A description of one option of a policy: its name, type, default and explanation, and the values that it accepts."""
 
     name: str
     kind: type  # bool, float, int or str
@@ -116,7 +130,8 @@ class Option:
     most: float | None = None
 
     def read(self, value: object) -> Any:
-        """Returns the value converted to the option's type. Raises InvalidOption if the value is not accepted."""
+        """Returns `value`, converted to the type of the option. Raises InvalidOption if the option does not accept the
+        value."""
         if self.choices:
             if value not in self.choices:
                 raise InvalidOption(self.name, f"must be one of {', '.join(self.choices)}, not {value!r}")
@@ -135,7 +150,7 @@ class Option:
 
     @property
     def bounds(self) -> str:
-        """Returns the accepted range of numbers in words, such as "from 0 to 1"."""
+        """Returns the accepted range of a number in words, such as "from 0 to 1" or "at least 0"."""
         if self.least is not None and self.most is not None:
             return f"from {self.least:g} to {self.most:g}"
         return f"at least {self.least:g}" if self.least is not None else f"at most {self.most:g}"
@@ -145,13 +160,16 @@ _KINDS: Mapping[type, str] = {bool: "true or false", float: "a number", int: "a 
 
 
 def option(default: Any, doc: str, *, least: float | None = None, most: float | None = None) -> Any:
-    """Returns a dataclass field that defines an option: its default, its explanation `doc`, and its least and greatest
-    value."""
+    """Returns a dataclass field that declares an option. It is used in the options dataclass of a policy.
+
+    - `doc`: the explanation of the option.
+    - `least` and `most`: the smallest and the greatest number that is accepted. None means no limit.
+    """
     return field(default=default, metadata={"doc": doc, "least": least, "most": most})
 
 
 def options_of(policy: type[Policy]) -> list[Option]:
-    """Returns descriptions of a policy's options, in the order in which its options dataclass defines them."""
+    """Returns descriptions of all options of a policy, in the order in which its options dataclass declares them."""
     hints = get_type_hints(policy.options_type)
     found: list[Option] = []
     for one in fields(policy.options_type):
@@ -163,9 +181,10 @@ def options_of(policy: type[Policy]) -> list[Option]:
 
 
 def read_options(policy: type[Policy], given: Mapping[str, object]) -> Any:
-    """Returns an instance of the policy's options dataclass with the given values, and with defaults for all others.
+    """Returns an instance of the policy's options dataclass.
 
-    Raises InvalidOption if an option does not exist or a value is not accepted.
+    `given` maps the names of options to values. Options that are not in `given` get their defaults. Raises
+    InvalidOption if an option does not exist or does not accept its value.
     """
     known = {one.name: one for one in options_of(policy)}
     for name in given:

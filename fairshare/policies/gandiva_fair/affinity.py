@@ -1,13 +1,16 @@
-"""Computes on which generations each job should preferably run, given its account's share.
+"""Computes affinities: how strongly each job should prefer each generation (GPU type), given its account's share.
 
-Only whole gangs can run, so that an account gets its GPU time of each generation in turns. Its next gang runs on the
-generation on which the account is owed most GPU time. An account's time on a generation should be used by the jobs that
-are much faster there. They may therefore move to it earlier than other jobs and stay there longer.
+An account has a share of several generations, such as 3 GPUs of A100 and 1 of V100. A gang of 4 GPUs runs as a whole on
+one generation. To use exactly the share, it would run on A100 for 3/4 of the time and on V100 for 1/4. The scheduler
+tracks the GPU time that each account is owed on each generation. A gang moves to a generation once this time reaches a
+threshold.
 
-A gang moves to a generation once the GPU time that its account is owed there reaches a threshold. The gang's preference
-raises or lowers the threshold by no more than the GPU time that the gang uses in one quantum. In the long run, accounts
-get the same time of each generation as without the preference (drift plus penalty: Neely, Stochastic Network
-Optimization, 2010, chapter 4).
+If all gangs had the same threshold, an account's time on a fast generation would go to any of its jobs. It should go to
+the jobs that are much faster there. A high affinity to a generation therefore lowers the threshold, and a low affinity
+raises it. Jobs with a high affinity move there earlier and stay longer. The threshold changes by no more than the GPU
+time that the gang uses in one quantum. This delays or advances an account's use of a generation by a bounded amount, so
+that in the long run accounts get the same time of each generation as without affinities (drift plus penalty: Neely,
+Stochastic Network Optimization, 2010, chapter 4).
 """
 
 from __future__ import annotations
@@ -22,17 +25,22 @@ from fairshare.policies.gandiva_fair.own_order import Rows
 
 
 def affinities(jobs: Jobs, able: Bools, share: Floats, evenly: Bools | None) -> Floats:
-    """Returns how strongly each job should prefer each generation, as an array (J, K) of numbers from -1 to 1.
+    """Returns the affinity of each of J jobs to each of K generations, as an array (J, K) of numbers from -1 to 1.
 
-    The numbers come from an ideal division, in which accounts get exactly their shares and gangs need not run as a
-    whole. It says on which generations jobs of one kind (same account and speeds) get their GPU time. The affinity to a
-    generation is 1 if they get all of it there, 0 if they get half of it there, and -1 if they get none there. The
-    affinity is 0 for jobs that would not run, and for accounts whose jobs are all equally fast on all generations where
-    they may run.
+    The numbers come from an ideal division of GPU time: each account gets exactly its share, and a gang may run in
+    parts. Jobs of one account with about the same speeds are treated alike. The affinity of these jobs to a generation
+    depends on the fraction of their GPU time that they get there: it is 1 if they get all of it there, 0 for half of
+    it, and -1 for none.
 
+    The affinity is also 0 in two cases:
+    - The job, and all jobs treated like it, get no GPU time.
+    - Each job of the account is about equally fast on all generations where it may run.
+
+    Parameters:
     - `able` (J, K): whether each job may run on each generation.
     - `share` (T, K): each account's share of each generation, in GPUs.
-    - `evenly` (T,): marks accounts that divide GPU time evenly among their jobs of equal priority.
+    - `evenly` (T,): whether the account divides GPU time evenly among its jobs of equal priority. None: no account
+      does.
     """
     found, speed = np.zeros(able.shape), speeds_of(jobs, able)
     if not able.size:

@@ -1,8 +1,15 @@
-"""Tracks the GPU time that each account is owed, from round to round.
+"""Tracks the GPU time that each account is owed from round to round, like the counters of deficit round robin.
 
-An account has two balances: one of guaranteed time only, and one of guaranteed time and surplus together. The first
-never falls below zero, so that an account does not have to pay back surplus that others lent it. The second only
-decides the order of accounts: the account furthest behind relative to its share goes first.
+A balance is the GPU-seconds that an account was due (its GPUs in the plan, times the seconds) minus the GPU-seconds
+that it received. If it is positive, the account is behind, and later rounds make up for that. Each account has three
+balances:
+- `guaranteed`: only the account's guaranteed GPUs count as due. It says which further gangs the guarantee covers. It
+  never falls below zero, so that an account does not have to pay back surplus that others lent it.
+- `total`: all GPUs of the account's share count as due, guaranteed GPUs and surplus. It only decides the order of
+  accounts: the account furthest behind relative to its share goes first.
+- `owed`: like `total`, but separate for each generation. It decides on which generation a gang runs.
+
+Sizes of arrays: T accounts, K generations.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Balances:
-    """The GPU-seconds that each account was due minus the GPU-seconds that it received."""
+    """The balances of T accounts: the GPU-seconds that each account was due minus the GPU-seconds that it received."""
 
     guaranteed: Floats  # (T,) of guaranteed time, never negative
     total: Floats  # (T,) of guaranteed time and surplus together; for inner accounts the sum over leaves
@@ -29,11 +36,12 @@ class Balances:
         return cls(np.zeros(accounts), np.zeros(accounts), np.zeros((accounts, generations)))
 
 
-def tier_one(shares: Shares) -> Floats:
-    """Returns each account's guaranteed GPUs of each generation, as an array (T, K).
+def guaranteed_after_trades(shares: Shares) -> Floats:
+    """Returns the guaranteed GPUs that each account still has after trades, by generation, as an array (T, K).
 
-    A trade can leave an account with fewer but faster GPUs. If its share then has fewer GPUs in total than its
-    guarantee, the guarantee is scaled down to the total of the share.
+    These are the GPUs in `shares.guaranteed`, with one exception. A trade can leave an account with fewer but faster
+    GPUs. If its share then has fewer GPUs in total than its guarantee, the guarantee is scaled down to the total of the
+    share.
     """
     due, most = shares.guaranteed.sum(axis=1), shares.share.sum(axis=1)
     part = np.divide(most, due, out=np.ones_like(due), where=due > most)
@@ -51,24 +59,30 @@ def settle(  # noqa: PLR0917 - in the order of the formula
     active: Bools,
     largest: Floats,
 ) -> Balances:
-    """Returns the balances `dt` seconds later.
+    """Returns the balances after `dt` further seconds, from the balances before.
 
-    - `received` (T, K): GPU-seconds of each generation that the leaf accounts received in these `dt` seconds.
-    - `active` (T,): whether the account, or an account below it, has jobs. If not, its balances are reset to zero,
-      because an account earns no credit while it has no jobs.
+    - `shares`: the shares of accounts in these seconds, by the last plan.
+    - `received` (T, K): GPU-seconds of each generation that each leaf account received in these seconds.
+    - `settings`: only `quantum` and `memory` are used, both in seconds.
+    - `active` (T,): whether the account, or an account below it, has jobs. If not, its balances become zero, because an
+      account earns no credit while it has no jobs.
     - `largest` (T,): GPUs of the largest gang of the account and of all accounts below it.
 
-    Each balance has an upper limit, the larger of two amounts:
-    - The account's GPUs times `settings.memory` seconds. For the balance `guaranteed`, only its guaranteed GPUs count.
-      For the balances `total` and `owed`, all GPUs of its share count.
-    - The GPU time that the account's largest gang uses in two quanta.
+    Each account earns its GPUs times `dt`, and what it received is subtracted. Sometimes all accounts together received
+    less time of a generation than they were due, for example while GPUs were out of use. The missing time is then
+    subtracted from what accounts earn there: first from surplus, then from guaranteed time, in proportion.
+
+    A balance grows no further than the larger of two amounts:
+    - `settings.memory` seconds times the account's GPUs. For `guaranteed` these are its guaranteed GPUs, for `total`
+      and `owed` all GPUs of its share.
+    - The GPU time that its largest gang uses in two quanta.
     """
     leaves = tree.is_leaf[:, None]
     received = np.where(leaves, received, 0.0)
-    first, due = tier_one(shares) * dt, np.where(leaves, shares.share, 0.0) * dt
-    claims, there_was = np.minimum(first, due), received.sum(axis=0)
-    part = _part(claims.sum(axis=0), there_was)
-    rest = _part((due - claims).sum(axis=0), there_was - claims.sum(axis=0))
+    first, due = guaranteed_after_trades(shares) * dt, np.where(leaves, shares.share, 0.0) * dt
+    claims, available = np.minimum(first, due), received.sum(axis=0)
+    part = _available_fraction(claims.sum(axis=0), available)
+    rest = _available_fraction((due - claims).sum(axis=0), available - claims.sum(axis=0))
     earned, got = claims * part + (due - claims) * rest, received.sum(axis=1)
 
     gang = 2 * settings.quantum * largest
@@ -78,7 +92,7 @@ def settle(  # noqa: PLR0917 - in the order of the formula
     owed = _limited(balances.owed + earned - received, balances.owed, limit[:, None], received)
 
     saved = balances.guaranteed + (first * part - tree.sums(received)).sum(axis=1)
-    most = np.maximum(settings.memory * tier_one(shares).sum(axis=1), gang)
+    most = np.maximum(settings.memory * guaranteed_after_trades(shares).sum(axis=1), gang)
     guaranteed = np.clip(saved, 0.0, np.maximum(balances.guaranteed, most))
     return Balances(
         guaranteed=np.where(active, guaranteed, 0.0),
@@ -87,20 +101,24 @@ def settle(  # noqa: PLR0917 - in the order of the formula
     )
 
 
-def _part(due: Floats, there_was: Floats) -> Floats:
+def _available_fraction(due: Floats, available: Floats) -> Floats:
     """Returns the fraction of the due GPU time that was available, for each generation, as an array (K,).
 
-    `due` (K,): GPU-seconds that accounts were due. `there_was` (K,): GPU-seconds that were available for this. A
-    fraction is between 0 and 1, and is 1 where nothing is due.
+    `due` (K,): GPU-seconds that all accounts together were due. `available` (K,): GPU-seconds that were available for
+    them. With 4 GPU-seconds due and 3 available, the fraction is 0.75. It is at least 0 and at most 1, and is 1 if
+    nothing is due.
     """
-    met: Floats = np.clip(np.divide(there_was, due, out=np.ones_like(due), where=due > 0), 0.0, 1.0)
+    met: Floats = np.clip(np.divide(available, due, out=np.ones_like(due), where=due > 0), 0.0, 1.0)
     return met
 
 
 def _limited(balance: Floats, before: Floats, limit: Floats, received: Floats) -> Floats:
-    """Returns the new `balance` in GPU-seconds, cut to a range from -(`limit` + `received`) to `limit`.
+    """Returns the new `balance`, cut to the range from -(`limit` + `received`) to `limit`. All arguments are
+    GPU-seconds.
 
-    - `before`: the balance before this step. If it was outside the range, the range is extended to it.
+    - `before`: the balance before this step. If it was already outside the range, the range is extended to it: the
+      balance may stay there, but move no further away.
+    - `limit`: the greatest balance, as described at `settle`.
     - `received`: GPU-seconds that the account received in this step.
     """
     limited: Floats = np.clip(balance, np.minimum(before, -limit - received), np.maximum(before, limit))

@@ -1,7 +1,15 @@
-"""Applies the limits of accounts to trades: limits on trades, and limits on the GPUs that accounts may hold.
+"""Reduces trades to what the limits of accounts allow: limits on trading, and limits on the GPUs that accounts hold.
 
-A trade crosses the *border* of an account if exactly one of its two sides is the account or below it. Only such trades
-count towards the account's limits.
+In a trade, a seller gives GPUs of a fast generation, and a buyer pays with GPUs of a slow generation. The size of a
+trade is the number of fast GPUs. Seller and buyer are the two sides of the trade. A side is a team, or another account
+that is set to trade, and the GPUs come from its users. A *leg* is what one user account gives and takes in one trade.
+
+A limit of an account covers the account and all accounts below it in the tree. A trade *crosses the border* of an
+account if one side is the account or below it, and the other side is not. Only such trades count towards the account's
+limits. For example, a trade between two teams of a department does not count towards the limits of the department,
+because the GPUs stay inside.
+
+Sizes of arrays: D trades, N legs, T accounts, K generations. The trading module (`trades.py`) uses this one.
 """
 
 from __future__ import annotations
@@ -20,7 +28,7 @@ from fairshare.tree import Tree
 
 
 class Divided(Protocol):
-    """A division of GPUs among accounts before trades, such as the result of `share_out`."""
+    """A division of GPUs among accounts before trades. The result of `share_out` is one."""
 
     @property
     def entitled(self) -> Floats:
@@ -28,15 +36,19 @@ class Divided(Protocol):
 
     @property
     def share(self) -> Floats:
-        """Returns each account's GPUs of each generation, surplus included, as an array (T, K).
+        """Returns each account's share in GPUs of each generation, surplus included, as an array (T, K).
 
-        An inner account has the sum over all accounts below it.
+        The share of an inner account of the tree is the sum over all accounts below it.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """N legs of trades. A leg is what one account gives and takes in one trade."""
+    """The legs of trades: what one account gives and takes in one trade.
+
+    Each field is an array (N,) with one entry for each leg. `given` and `taken` are numbers of GPUs for each fast GPU
+    of the trade. They must be multiplied by the size of the trade.
+    """
 
     trade: Ints  # (N,)
     account: Ints  # (N,)
@@ -54,11 +66,11 @@ class Legs:
         return Legs(*both)
 
     def changes(self, gpus: Floats, accounts: int, generations: int) -> Floats:
-        """Returns the GPUs of each generation that each account gains (or loses, if negative), as an array (accounts,
-        K).
+        """Returns how many GPUs of each generation each account gains by these legs, as an array (T, K). Negative
+        numbers are losses.
 
-        `gpus` (D,): the size of each of D trades, in GPUs of the fast generation. `accounts` and `generations`: the
-        numbers of accounts and of generations.
+        - `gpus` (D,): the size of each trade, in fast GPUs.
+        - `accounts` and `generations`: T and K, the numbers of accounts and of generations.
         """
         found = np.zeros(accounts * generations)
         for k, amount in ((self.gives, -self.given), (self.takes, self.taken)):
@@ -66,42 +78,45 @@ class Legs:
         return found.reshape(accounts, generations)
 
 
-def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats) -> Floats:
-    """Returns the size of each of D trades in GPUs, reduced to what limited capacities allow, as an array (D,).
+def ration(gpus: Floats, trade: Ints, capacity_of: Ints, needs: Floats, capacity: Floats) -> Floats:
+    """Returns the sizes of D trades, reduced so that no capacity is exceeded, as an array (D,).
 
-    A capacity is an amount on which several trades draw, such as the GPUs that an account may still give away. A trade
-    may draw on several capacities. If a capacity does not suffice for all trades, earlier trades are served first.
+    A capacity is an amount on which several trades draw, such as the GPUs that an account may still give away. Earlier
+    trades are served first. For example, two trades of 3 and 2 GPUs may draw one unit for each GPU on a capacity of 4.
+    Their new sizes are then 3 and 1. If a trade draws on several capacities, the scarcest decides.
 
-    - `gpus` (D,): the size of each trade before the reduction.
-    - `trade`, `room_of` and `needs`: three arrays of the same length. The entries at the same index say which trade
-      draws on which capacity, and how much it draws for each GPU of the trade.
-    - `room`: the available amount of each capacity.
+    - `gpus` (D,): the size of each trade before, in GPUs.
+    - `trade`, `capacity_of` and `needs`: three arrays of the same length. Each index stands for a trade that draws on a
+      capacity: the number of the trade, the number of the capacity, and the units drawn for each GPU of the trade.
+    - `capacity`: the available units of each capacity. Infinite means unlimited; negative numbers count as 0.
     """
-    some = np.flatnonzero(np.isfinite(room[room_of]) & (needs > 0))
+    some = np.flatnonzero(np.isfinite(capacity[capacity_of]) & (needs > 0))
     if not len(some):
         return gpus
     # All needs of one trade for the same room are served together.
-    key, which = np.unique(room_of[some] * len(gpus) + trade[some], return_inverse=True)
+    key, which = np.unique(capacity_of[some] * len(gpus) + trade[some], return_inverse=True)
     at, of = key // len(gpus), key % len(gpus)
     need = np.bincount(which, needs[some]) * gpus[of]
-    fits = Queue.one_by_one(at).fill(need, np.maximum(room, 0.0))
+    fits = Queue.one_by_one(at).fill(need, np.maximum(capacity, 0.0))
     found = gpus.copy()
     np.minimum.at(found, of, gpus[of] * np.divide(fits, need, out=np.ones_like(need), where=need > 0))
     return found
 
 
 class Borders:
-    """The limits of accounts on the GPUs that trades move into or out of the account (across its border).
+    """The limits of all accounts that restrict trades across their borders.
 
-    Trades between two accounts below the same account do not change what that account holds, and do not count towards
-    its limits.
+    A trade crosses the border of an account if one side is the account or below it, and the other side is not. Trades
+    inside an account do not change what the account holds, so they do not count towards its limits.
     """
 
     def __init__(self, accounts: Accounts, tree: Tree, entitled: Floats, limits: TradeLimits) -> None:
-        """Reads the limits of accounts.
+        """Collects the limits of accounts.
 
-        `entitled` (T, K): the entitlement of each account in GPUs. A limit on borrowing restricts the GPUs beyond the
-        entitlement. `limits`: limits on trades.
+        - `accounts`: the limits on the GPUs that accounts may hold, and on their cost.
+        - `entitled` (T, K): each account's entitlement in GPUs. A limit on borrowing counts the GPUs beyond it.
+        - `limits`: the limits on trading: which generations each account trades, and how many GPUs it may still give
+          away. The method `note` changes this object.
         """
         capped = within_borrowing(with_claims(accounts), entitled)
         self._cap, self._cap_total = capped.cap, capped.cap_total
@@ -119,24 +134,26 @@ class Borders:
         self._is_below = tree.least_on_path(np.where(self._is_limited, 0.0, 1.0)) < 1
 
     def crossed(self, legs: Legs) -> Legs:
-        """Returns the legs of trades that count towards limits. A leg is what one account gives and takes in one trade.
+        """Returns the legs that count towards limits, each with the account whose limits it counts towards.
 
-        A trade counts towards the limits of an account if exactly one of its two sides is the account or below it. For
-        example, a trade between two users of one team does not count towards the limits of the team.
-
-        A leg in `legs` can count towards the limits of several accounts, such as a user and its team. The result then
-        has one copy of the leg for each of these accounts, with this account in place of the leg's own.
+        A leg of a user counts towards the limits of the user, and of each account above the user whose border the trade
+        crosses. The result has one copy of the leg for each of these accounts that has a limit; the field `account` of
+        the copy is that account. Legs that count towards no limit are left out.
         """
         legs = legs[self._is_below[legs.account]]
         found = legs[:0]
         while len(legs.trade):
-            found += legs[self._is_limited[legs.account] & ~self._above(legs.account, legs.other)]
+            found += legs[self._is_limited[legs.account] & ~self._is_same_or_above(legs.account, legs.other)]
             up = replace(legs, account=self._parent[legs.account])
             legs = up[up.account != NOWHERE]
         return found
 
-    def _above(self, account: Ints, below: Ints) -> Bools:
-        """Returns, for each index i, whether account `account[i]` is `below[i]` itself or is above it, as a mask."""
+    def _is_same_or_above(self, account: Ints, below: Ints) -> Bools:
+        """Returns which accounts in `account` are the account at the same index of `below`, or are above it in the
+        tree.
+
+        Both arguments are arrays (N,) of account numbers. The result is a mask (N,).
+        """
         found: Bools = account == below
         at = below
         while (at != NOWHERE).any():
@@ -145,9 +162,12 @@ class Borders:
         return found
 
     def within(self, gpus: Floats, crossed: Legs, share: Floats) -> Floats:
-        """Returns the sizes of D trades in GPUs, reduced to what limits allow, as an array (D,).
+        """Returns the sizes of D trades, reduced so that all limits are kept, as an array (D,).
 
-        - `gpus` (D,): the size of each trade before the reduction.
+        Four amounts of each account can be limited: the GPUs that it gives away, its GPUs of each generation, its GPUs
+        in total, and their cost.
+
+        - `gpus` (D,): the size of each trade before, in fast GPUs.
         - `crossed`: the legs that count towards limits, as the method `crossed` returns them.
         - `share` (T, K): the GPUs that accounts hold before the trades.
         """
@@ -156,21 +176,20 @@ class Borders:
         deals = np.where(self._limits.deals, np.inf, 0.0)
         gives, takes = legs.account * kinds + legs.gives, legs.account * kinds + legs.takes
         cost = legs.taken * self._price[legs.takes] - legs.given * self._price[legs.gives]
-        for room_of, needs, room in (
+        for capacity_of, needs, capacity in (
             (gives, legs.given, given),
             (takes, legs.taken, np.minimum(self._cap - share, deals)),
             (legs.account, legs.taken - legs.given, self._cap_total - across(share)),
             (legs.account, cost, self._cap_cost - np.einsum("tk,k->t", share, self._price)),
         ):
-            gpus = ration(gpus, legs.trade, room_of, needs, room.ravel())
+            gpus = ration(gpus, legs.trade, capacity_of, needs, capacity.ravel())
         return gpus
 
     def note(self, gpus: Floats, crossed: Legs) -> None:
-        """Records trades: subtracts the GPUs that each account gives away in the trades from the GPUs that it may still
-        give away.
+        """Records trades that were made: lowers the numbers of GPUs that accounts may still give away.
 
-        `gpus` (D,): the size of each of D trades. `crossed`: the legs of these trades that count towards limits, as the
-        method `crossed` returns them.
+        - `gpus` (D,): the size of each trade, in fast GPUs.
+        - `crossed`: the legs of these trades that count towards limits, as the method `crossed` returns them.
         """
         left = self._limits.left
         np.subtract.at(left, (crossed.account, crossed.gives), crossed.given * gpus[crossed.trade])

@@ -1,6 +1,15 @@
-"""Moves picked gangs to generations where they are faster, if their account is owed time there.
+"""Moves picked gangs to faster generations (GPU types) on which their account is owed time: a local search.
 
-Room is made by gangs whose accounts have received more than their share of the generation.
+Picked gangs are those that will run until the next round. Each has been placed on some generation. An account is *owed*
+time of a generation if it has received less than its share there, and is *ahead* there if it has received more. Both
+already count the coming quantum: the share that the account earns in it, and the gangs picked for it. How much time is
+enough is decided by `Picked.is_due` and `Picked.is_ahead`.
+
+If a gang would be faster on a generation where its account is owed time, other gangs there make room for it. Three ways
+are tried, in this order:
+1. Gangs of accounts that are ahead, and gangs of the same account that gain less, move to another generation.
+2. One larger gang of an account that is ahead changes places with several smaller gangs (`_Swaps`).
+3. Gangs of accounts that are ahead are stopped, if the caller permits it (`preempt_for`).
 """
 
 from __future__ import annotations
@@ -20,14 +29,16 @@ _SWAPS = 4
 
 
 def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
-    """Moves picked gangs to generations where they are faster and where their account is owed time.
+    """Moves picked gangs to generations where they are faster and where their account is owed time. Returns the gangs
+    that were stopped for this.
 
-    Room is made by gangs whose account has received more than its share of the generation: they are moved to another
-    generation. With `may_stop`, gangs may also be stopped to make room. Returns the stopped gangs.
+    Other gangs make room as described at the top of this file. With `may_stop`, gangs may be stopped to make room;
+    otherwise they are only moved, and the returned list is empty.
 
-    Within an account, the gangs that gain most per GPU move first. If the account is not yet owed enough time on a
-    generation to move a gang there, its gangs that gain less do not move there either. The account thus saves its time
-    on the generation for the gang that gains most.
+    Within an account, the gangs that gain most speed move first. The account may not be owed enough time of a
+    generation for the next gang in this order. That gang may then only change places with gangs of its own account, and
+    the later gangs do not move to the generation at all. The account thus saves its time there for the gang that gains
+    most.
     """
     facts, speed = picked.facts, picked.facts.speed
     jobs, generations = _faster(picked)
@@ -45,9 +56,9 @@ def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
             continue
         if not picked.is_due(job, k):
             saving.add((account, k))
-            found = _claim(picked, job, here, k, only_own=True)
+            found = _move(picked, job, here, k, only_own=True)
         else:
-            found = _claim(picked, job, here, k)
+            found = _move(picked, job, here, k)
             if not found and (here, k) not in stuck:
                 found = swaps.try_for(job, here, k)
                 stuck.add((here, k))
@@ -62,9 +73,11 @@ def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
 
 
 def _faster(picked: Picked) -> tuple[Ints, Ints]:
-    """Returns picked gangs paired with generations on which they would be faster, as two arrays.
+    """Returns the moves that would make a picked gang faster, as two arrays of equal length: the gangs, and the
+    generations to which they would move.
 
-    The first pairs are those whose account is furthest behind its share of the pair's generation.
+    Gangs that may not leave their generation are left out. Moves of the account that is furthest behind its share of
+    the generation come first. Among the moves of one account to one generation, the greatest gain of speed comes first.
     """
     facts, share = picked.facts, np.maximum(picked.facts.shares.share, 1e-9)
     some = np.flatnonzero(picked.chosen & ~facts.stays)
@@ -76,10 +89,13 @@ def _faster(picked: Picked) -> tuple[Ints, Ints]:
     return job[order], k[order]
 
 
-def _claim(picked: Picked, job: int, here: int, k: int, *, only_own: bool = False) -> bool:
-    """Moves a gang from generation `here` to generation `k`, where other gangs make room for it.
+def _move(picked: Picked, job: int, here: int, k: int, *, only_own: bool = False) -> bool:
+    """Moves the picked gang `job` from generation `here` to generation `k`. Returns whether it succeeded; if not,
+    nothing changes.
 
-    Returns False and changes nothing if that is impossible. With `only_own`, only gangs of the same account make room.
+    Other gangs on generation `k` move elsewhere to make room: those for which `_yields_to` says so. With `only_own`,
+    these can only be gangs of the same account, and the account must not use more of generation `k` afterwards than
+    before.
     """
     if not picked.may_change(job, here, k):
         return False
@@ -99,9 +115,11 @@ def _claim(picked: Picked, job: int, here: int, k: int, *, only_own: bool = Fals
 
 
 def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields:
-    """Returns a function (gang, generation) that says whether a picked gang must leave the generation for `job`.
+    """Returns a function of (gang, generation) that says whether the picked gang must leave the generation for `job`.
 
-    `job` runs on generation `here`. With `only_own`, only gangs of the same account have to leave.
+    `job` now runs on generation `here`. There are two kinds of gangs that must leave:
+    - Gangs of other accounts that are ahead on the generation. With `only_own`, these need not leave.
+    - Gangs of the same account that gain less speed than `job` by running on this generation instead of `here`.
     """
     facts = picked.facts
     speed, account = facts.speed, facts.account
@@ -116,36 +134,42 @@ def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields
 
 
 class _Swaps:
-    """A helper that swaps a larger gang on one generation with several smaller gangs on another.
+    """Swaps one larger gang on a generation `k` with several smaller gangs on another generation `here`.
 
-    The account of the larger gang has received more than its share of the first generation. The accounts of the smaller
-    gangs are owed time of the first generation.
+    The account of the larger gang has received more than its share of generation `k`. The accounts of the smaller gangs
+    are owed time of `k`, and these gangs are faster there. Often no single smaller gang frees enough GPUs on `here` for
+    the larger gang, so that several must move together.
     """
 
     def __init__(self, picked: Picked, jobs: Ints, generations: Ints) -> None:
-        """Prepares swaps. `jobs` and `generations` are the two arrays that `_faster` returns."""
+        """Prepares swaps of the gangs in `picked`.
+
+        `jobs` and `generations`: the moves that make a gang faster, as the two arrays that `_faster` returns.
+        """
         self._picked = picked
         self._movable = np.flatnonzero(picked.chosen & ~picked.facts.stays)
         self._wanting = [jobs[generations == k] for k in range(picked.facts.speed.shape[1])]
 
     def try_for(self, job: int, here: int, k: int) -> bool:
-        """Tries to swap a larger gang on generation `k` with smaller gangs on generation `here`: `job` and others.
+        """Tries to move `job` from generation `here` to `k`, together with other gangs on `here`, in exchange for a
+        larger gang on `k`. Returns whether gangs were swapped.
 
-        Returns whether gangs were swapped. All gangs that move to generation `k` are faster there, and their accounts
-        are owed time there.
+        All gangs that move to generation `k` are faster there, and their accounts are owed time there. The exchange may
+        also succeed without `job`, if the other gangs free enough GPUs.
         """
         generation = self._picked.generation
         wanting = self._wanting[k]
         group = [job, *wanting[generation[wanting] == here][:_TRIES].tolist()]
         due = [other for other in dict.fromkeys(group) if self._picked.is_due(other, k)]
-        return any(self._swap(larger, due, here, k) for larger in self._ahead(here, k)[:_SWAPS])
+        return any(self._swap(larger, due, here, k) for larger in self._larger_gangs(here, k)[:_SWAPS])
 
-    def _leaving(self, larger: int, group: list[int], here: int, k: int) -> list[int]:
-        """Returns the gangs of `group` that can make room on generation `here` for the gang `larger` by moving to
-        generation `k`.
+    def _useful(self, larger: int, group: list[int], here: int, k: int) -> list[int]:
+        """Returns the gangs of `group` that can help to make room on generation `here` for the gang `larger`, by moving
+        to generation `k`.
 
-        Gangs on the same node follow each other in the result. The result is empty if not even the whole group would
-        make enough room.
+        A gang helps if, on each of its nodes, a worker of `larger` would fit once all gangs of `group` have left. Gangs
+        on the same node follow each other in the result, so that nodes become free one after another. The result is
+        empty if there would not be enough room even after the whole group has left.
         """
         facts, places = self._picked.facts, self._picked.places
         most = places.free_gpus[k] + facts.size[larger]
@@ -164,11 +188,11 @@ class _Swaps:
             first.setdefault(spots[job][0], len(first))
         return sorted(leaving, key=lambda job: first[spots[job][0]])
 
-    def _ahead(self, here: int, k: int) -> list[int]:
-        """Returns gangs on generation `k` that may also run on generation `here`.
+    def _larger_gangs(self, here: int, k: int) -> list[int]:
+        """Returns the gangs on generation `k` that should leave it in a swap, and may run on generation `here`.
 
-        Their accounts have received more than their share of generation `k`. Gangs of the account furthest ahead
-        come first.
+        Their accounts have received so much more than their share of generation `k` that the gang should make room
+        there. The gangs of the account furthest ahead come first.
         """
         facts, picked = self._picked.facts, self._picked
         some = self._movable[picked.generation[self._movable] == k]
@@ -180,12 +204,13 @@ class _Swaps:
         return largest
 
     def _swap(self, larger: int, group: list[int], here: int, k: int) -> bool:
-        """Swaps the gang `larger` on generation `k` with as many gangs of `group` on generation `here` as needed.
+        """Moves gangs of `group` from generation `here` to `k`, one after another, until the gang `larger` fits on
+        `here`. Then moves `larger` from `k` to `here`.
 
-        Returns False and changes nothing if this fails.
+        Returns whether this succeeded; if not, nothing changes.
         """
         picked, places = self._picked, self._picked.places
-        leaving = self._leaving(larger, group, here, k)
+        leaving = self._useful(larger, group, here, k)
         if not leaving:
             return False
         moved: Moved = [(larger, places.take_back(larger))]

@@ -1,8 +1,11 @@
-"""Groups similar jobs into classes, so that shares are computed for classes instead of jobs.
+"""Groups similar jobs into classes, so that shares are computed for a few classes instead of thousands of jobs.
 
-Jobs of a class have the same leaf account and accepted generations, and about the same speeds. The *shape* of a gang is
-its number of workers and the number of GPUs per worker. If gangs of a shape cannot fill all nodes of every generation,
-their jobs share a class only with jobs of the same shape.
+Jobs of one class have the same leaf account, may run on the same generations, and have about the same relative speeds
+there. A class can also depend on the *shape* of gangs: the number of workers, and of GPUs per worker. Gangs of some
+shapes cannot use all GPUs of a generation. For example, workers with 3 GPUs use only 6 of the 8 GPUs of a node. Jobs of
+such a shape share a class only with jobs of the same shape.
+
+Sizes of arrays: J jobs, C classes, K generations, S shapes.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ SAME_SPEED = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """C classes of similar jobs, sorted by leaf account. Each field has one entry for each class."""
+    """The C classes of similar jobs, sorted by leaf account. Each field has one entry for each class."""
 
     leaf: Ints  # (C,)
     able: Bools  # (K, C) where the jobs of the class may run
@@ -35,10 +38,12 @@ class Classes:
 
 
 def speeds_of(jobs: Jobs, able: Bools) -> Floats:
-    """Returns each job's relative speed on each generation, as an array (J, K).
+    """Returns each job's speed on each generation, relative to its fastest generation, as an array (J, K) of numbers
+    from 0 to 1.
 
-    A speed is the job's rate divided by its best rate among the generations marked in `able` (J, K). It is 1 where the
-    rate is unknown, so that the generation is tried, and 0 where the job may not run.
+    It is the job's measured rate, divided by its best rate on the generations where it may run (`able`, a mask (J, K)).
+    Where the rate is unknown, the speed is 1, so that the scheduler tries the generation. Where the job may not run,
+    the speed is 0.
     """
     rates = np.fmax(jobs.rate, 0.0) * able  # 0 where unknown
     if not rates.size:
@@ -49,9 +54,10 @@ def speeds_of(jobs: Jobs, able: Bools) -> Floats:
 
 
 def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
-    """Returns the classes of all jobs that may run on at least one generation.
+    """Returns the classes of similar jobs. Jobs that may not run on any generation are in no class.
 
-    `able` (J, K): whether each job may run on each generation.
+    `able` (J, K): whether each job may run on each generation. `cluster`: its nodes say which shapes of gangs can use
+    all GPUs of a generation.
     """
     some = np.flatnonzero(anywhere(able))
     may, speed = able.take(some, axis=0), speeds_of(jobs, able).take(some, axis=0)
@@ -77,10 +83,11 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
 
 
 def shapes_of(jobs: Jobs, cluster: Cluster) -> tuple[NDArray[np.unsignedinteger], Floats]:
-    """Numbers the shapes of gangs. A shape is the number of workers and the number of GPUs per worker.
+    """Gives each shape of gangs a number. A shape is a number of workers and a number of GPUs per worker.
 
-    Returns two arrays: (J,) the shape number of each gang, and (S, K) the GPUs of each generation that gangs of each
-    shape can occupy together. Number 0 stands for all shapes whose gangs can fill every generation.
+    All shapes whose gangs can use all GPUs of every generation have the same number, 0. Returns two arrays:
+    - (J,): the number of the shape of each job's gang.
+    - (S, K): the GPUs of each generation that gangs of each shape could use together in an empty cluster.
     """
     base = int(jobs.gpus.max(initial=0)) + 1
     shapes, which = np.unique(jobs.workers * base + jobs.gpus, return_inverse=True)

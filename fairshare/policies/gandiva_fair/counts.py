@@ -1,4 +1,4 @@
-"""Counts the GPUs of picked gangs and compares them with the limits of accounts."""
+"""Counts the GPUs of picked gangs against the limits of accounts. Picked gangs are those that run until the next round."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from fairshare.quotas import Left, Quotas
 
 
 class Counts:
-    """The GPUs of picked gangs, counted separately for each kind of limit."""
+    """The GPUs that picked gangs use, counted against the limits of their accounts and of all accounts above.
+
+    There is a separate count for each kind of limit, because not all gangs count towards all limits:
+    - Limits on all GPUs of an account. Every gang counts, also a preemptible one.
+    - Limits on the GPUs that an account may use in the sharing by tickets. Preemptible gangs do not count, because they
+      run only on GPUs that the sharing leaves over.
+    - Limits beyond which an account may only use such GPUs (`limits.claims`). Preemptible gangs do not count.
+    """
 
     def __init__(self, facts: Facts) -> None:
         jobs, limits, tree = facts.jobs, facts.limits, facts.tree
@@ -31,17 +38,18 @@ class Counts:
         self._binding_claims = self._claims
 
     def beyond_claims(self) -> Counts:
-        """Returns an object that shares these counts, but ignores the limits in `limits.claims`.
+        """Returns an object for giving out the GPUs that the sharing leaves over. It ignores the limits in
+        `limits.claims`.
 
-        Beyond these limits, an account may use only GPUs that nobody else can use. The object is for giving out such
-        GPUs.
+        Beyond these limits, an account may use only GPUs that nobody else can use, and these are such GPUs. The object
+        shares the counts of this one: a gang counted in either is counted in both.
         """
         counts = copy(self)
         counts._binding_claims = None
         return counts
 
     def use(self, job: int, generation: int, gpus: int) -> None:
-        """Adds `gpus` GPUs of the generation to the counts of the job's account."""
+        """Counts `gpus` more GPUs of the generation for the account of `job`. A negative number means fewer."""
         account = self._facts.account[job]
         if self._caps is not None:
             self._caps.use(account, generation, gpus)
@@ -53,7 +61,7 @@ class Counts:
                 self._claims.use(account, generation, gpus)
 
     def allow(self, job: int, generation: int) -> bool:
-        """Returns whether limits allow the gang to run on the generation in addition to the gangs counted so far."""
+        """Returns whether limits allow the gang to run on the generation, in addition to all gangs counted so far."""
         facts = self._facts
         account, size, takes_part = facts.account[job], facts.size[job], facts.takes_part(job)
         if self._caps is not None and facts.running_on[job] == generation:

@@ -1,9 +1,11 @@
 """Protects trades against jobs that report false speeds.
 
-A job's rate is reported by its own program, and its team trades by this rate. A team that reports too high a rate on
-fast GPUs sells them at a higher price; one that reports too low a rate buys them for less. Only the ratio of rates
-between generations matters in trades. These ratios are bounded by independent evidence: jobs of other teams with the
-same model, or the operator's table of speeds.
+A job's rate (steps per second) is reported by the job's own program, and its team trades by this rate. A team that
+reports too high a rate on fast GPUs sells them at a higher price. A team that reports too low a rate there buys them
+for less. Only the ratio of a job's rates on two generations matters in trades. This module therefore bounds these
+ratios by independent evidence: the rates of other teams' jobs with the same model, or the operator's table of speeds.
+
+Sizes of arrays: J jobs, K generations.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ ROUNDING = 1e-9
 
 
 class Source(IntEnum):
-    """The kind of evidence with which a job's reported speeds are compared."""
+    """The kind of evidence with which a job's reported speeds are compared, if there is any."""
 
     OWN = 0  # no source: the job's speeds are believed
     TABLE = 1  # the operator's table of generations
@@ -31,7 +33,8 @@ class Source(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The speeds of J jobs that independent sources predict, and how far reported speeds may differ from them."""
+    """The speeds that an independent source predicts for each of J jobs, and how far reported speeds may differ from
+    them."""
 
     expected: Floats  # (J, K) speed, up to a factor for each job; NaN if unknown
     slack: Floats  # (J,) fraction by which the ratio of two generations may differ; infinite if the job is believed
@@ -39,16 +42,18 @@ class Evidence:
 
 
 def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | None) -> Evidence:
-    """Returns the best evidence for each job: from jobs with the same model, otherwise from the operator's table.
+    """Returns the best evidence on the speeds of each job: from jobs with the same model, otherwise from the operator's
+    table.
 
     - `rate` (J, K): reported steps per second, NaN if unknown.
     - `team` (J,): number of each job's team.
-    - `model` (J,): number of the model that each job names, or NOWHERE if the job names no model.
-    - `table` (K,): the operator's speed of each generation, NaN if unknown.
+    - `model` (J,): number of the model that each job trains or serves, or NOWHERE if the job names no model. None: no
+      job names a model.
+    - `table` (K,): the operator's speed of each generation, NaN if unknown. None: there is no table.
 
-    A source counts only if it has speeds for at least two generations on which the job was measured. Evidence on a
-    model is the median over at least three teams. Each team counts once, so that no single team can shift the median
-    far.
+    A source counts for a job only if it has speeds for at least two of the generations on which the job was measured;
+    otherwise there is no ratio to compare. The speed of a model is the median over at least three teams. Each team
+    counts once, so that no single team can shift the median far.
     """
     sources = []
     if table is not None:
@@ -64,9 +69,11 @@ def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | No
 
 
 def _of_models(rate: Floats, team: Ints, model: Ints) -> Floats:
-    """Returns the typical speeds of each job's model, as an array (J, K). Only ratios within a row are meaningful.
+    """Returns the typical speeds of each job's model on each generation, as an array (J, K).
 
-    A speed is the median over teams. It is NaN if fewer than 3 teams measured the model.
+    A speed is relative to the generation on which most jobs of the model were measured. For example, 2 means twice as
+    fast as there. It is the median over teams, and NaN if fewer than 3 teams measured it. The arguments are described
+    at `evidence_of`.
     """
     found = np.full(rate.shape, np.nan)
     log = np.log(np.where(np.nan_to_num(rate) > 0, rate, np.nan))
@@ -82,7 +89,7 @@ def _of_models(rate: Floats, team: Ints, model: Ints) -> Floats:
 
 
 def _median(rows: Floats, least: int) -> Floats:
-    """Returns the median of the known values in each column, as an array (K,).
+    """Returns the median of each column of `rows` (N, K), as an array (K,). NaN means unknown and is ignored.
 
     The result is NaN for a column with fewer than `least` known values.
     """
@@ -93,14 +100,15 @@ def _median(rows: Floats, least: int) -> Floats:
 
 
 def bounded(rate: Floats, evidence: Evidence) -> Floats:
-    """Returns the rates with which jobs trade, as an array (J, K): their reported rates, corrected by the evidence.
+    """Returns the rates with which jobs trade, as an array (J, K): the reported rates, corrected by the evidence.
 
-    The ratio of two rates may differ from the evidence by a tolerance, `evidence.slack`. If it differs by more, the
-    rates are changed so that it differs by exactly the tolerance. A false report therefore gains no more than the
-    tolerance, and a job whose speeds really differ can still trade.
+    The ratio of a job's rates on two generations may differ from the evidence by a tolerance: by the fraction
+    `evidence.slack`, such as 0.02. If it differs by more, rates are changed so that it differs by exactly the
+    tolerance. A false report therefore gains no more than the tolerance. A job whose speeds really are unusual can
+    still trade.
 
-    If there is evidence for a job on some generations only, the job can trade only these. Its rates on the other
-    generations are NaN. Jobs without any evidence keep their rates.
+    A job with evidence can trade only the generations for which it has both a rate and a predicted speed. For all
+    others, the result is NaN. Jobs without any evidence keep their rates.
     """
     judged = np.isfinite(evidence.slack)
     if not judged.any():

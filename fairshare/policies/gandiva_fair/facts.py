@@ -1,4 +1,7 @@
-"""Contains the input for picking gangs: everything that is known before the first gang is picked."""
+"""Contains the input for picking gangs: for choosing which gangs run until the next round.
+
+Everything here is known before the first gang is picked. Sizes of arrays: J jobs, T accounts, K generations.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs, Settings, Snapshot
-from fairshare.policies.gandiva_fair.balances import Balances, tier_one
+from fairshare.policies.gandiva_fair.balances import Balances, guaranteed_after_trades
 from fairshare.policies.gandiva_fair.classes import speeds_of
 from fairshare.policies.gandiva_fair.job_order import wanted_order
 from fairshare.policies.gandiva_fair.shares import Shares
@@ -17,9 +20,9 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The input for picking gangs in one decision. It does not change during the decision.
+    """The input for picking gangs in one decision. It does not change while gangs are picked.
 
-    Some fields are stored twice: as arrays, and as lists for fast access to single gangs.
+    Some fields exist twice: as an array, and as a list, because lists give faster access to single entries.
     """
 
     snapshot: Snapshot
@@ -56,7 +59,11 @@ class Facts:
         balances: Balances,
         limits: Limits,
     ) -> Facts:
-        """Creates the facts from the results of `may_run`, `share_out`, `affinities` and `limits_of`."""
+        """Creates the facts of one decision from the results of earlier steps.
+
+        `able`, `shares`, `affinity` and `limits` are the results of `may_run`, `share_out` (after trades), `affinities`
+        and `limits_of`. `balances` says what accounts are owed from earlier rounds.
+        """
         jobs, settings = snapshot.jobs, snapshot.settings
         sizes, runs = jobs.workers * jobs.gpus, jobs.running_on != NOWHERE
         rooted = runs & (False if jobs.keeps is None else jobs.keeps)
@@ -86,10 +93,11 @@ class Facts:
 
     @property
     def leaves_idle(self) -> bool:
-        """Returns whether the GPUs that the sharing leaves free must be given out in a separate step.
+        """Returns whether the GPUs that the sharing by tickets leaves over must be given out in a separate step
+        afterwards.
 
-        This is necessary if some gangs may run only on these free GPUs. There are two kinds of such gangs: preemptible
-        gangs, and gangs beyond the limit on the GPUs that their account may get in the sharing (`limits.claims`).
+        This is true if some gangs may run only on such GPUs. There are two kinds of them: preemptible gangs, and gangs
+        of an account beyond its limit on the GPUs that it may get in the sharing (`limits.claims`).
         """
         return self.limits.claims is not None or self.jobs.preemptible is not None
 
@@ -97,17 +105,17 @@ class Facts:
         return self.jobs.preemptible is None or not self.jobs.preemptible[job]
 
     def in_order(self, chosen: Bools) -> list[int]:
-        """Returns the gangs marked in `chosen` (J,), each account's gangs in the order in which the account wants them
-        to run."""
+        """Returns the gangs marked in `chosen` (J,) as a list. Each account's gangs are in the order in which the
+        account wants them to run."""
         some = np.flatnonzero(chosen)
         ordered: list[int] = some[np.argsort(self.order[some])].tolist()
         return ordered
 
     def holders(self) -> Bools:
-        """Returns the running gangs that may keep their GPUs, as a mask (J,).
+        """Returns which running gangs may keep their GPUs, as a mask (J,).
 
-        In a round that may preempt, these are the running gangs whose job may still run on its generation. In any other
-        round, these are all running gangs.
+        In a round that may preempt gangs, these are the running gangs that may still run on their generation. Other
+        rounds stop no gang, so that these are all running gangs.
         """
         jobs = self.jobs
         holds: Bools = jobs.running_on != NOWHERE
@@ -116,15 +124,20 @@ class Facts:
         return holds
 
     def within_guarantee(self, chosen: Bools) -> Bools:
-        """Returns which gangs of `chosen` are covered by the guarantees of their account and of all accounts above it.
+        """Returns which of the gangs marked in `chosen` (J,) are within the guarantees of their account and of all
+        accounts above it, as a mask (J,).
 
-        `chosen` and the result are masks (J,). An account's guarantee covers its gangs in the order in which the
-        account wants them to run.
+        An account's guarantee in this quantum is its guaranteed GPUs, plus the guaranteed time that it has saved. It
+        covers the first gangs in the order in which the account wants them to run, as many as fit. For example, a
+        guarantee of 5 GPUs covers gangs of 2 and 3 GPUs, but not a third gang. Preemptible gangs are never covered.
         """
         jobs, tree = self.jobs, self.tree
         if not chosen.any():
             return chosen
-        due = tier_one(self.shares).sum(axis=1) + self.balances.guaranteed / self.settings.quantum
+        due = (
+            guaranteed_after_trades(self.shares).sum(axis=1)
+            + self.balances.guaranteed / self.settings.quantum
+        )
         takes_part = chosen if jobs.preemptible is None else chosen & ~jobs.preemptible
         some = np.flatnonzero(takes_part)
         some = some[np.argsort(self.order[some])]

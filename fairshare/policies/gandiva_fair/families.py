@@ -1,15 +1,21 @@
-"""Computes the total share of each account at one depth of the tree, max-min fairly by tickets among siblings.
+"""Divides GPUs among the accounts of one depth of the tree by water-filling: max-min fairly by tickets among siblings.
 
-The children of one parent are called a family. Only the total GPUs of each account are decided here. The generations
-are decided after the last depth.
+The children of one parent are a *family*. The total GPUs of each family are known from the division one depth above.
+Here they are divided among the members of the family. Only the total GPUs of each account are decided, over all
+generations. Which generations they are is decided after the last depth. The module `shares.py` calls this one for each
+depth, from the roots down.
 
-All accounts begin with their guaranteed GPUs and then grow together. A level is a number of GPUs per ticket. Each
-family grows towards its target: the level at which its members together have all GPUs of their parent.
+Each family has a *level*, in GPUs per ticket. At level 2, an account with 3 tickets has 6 GPUs, but no fewer than its
+guarantee and no more than it can use. The levels of all families rise together, because all accounts draw on the same
+GPUs. Each family rises to its target: the level at which its members together have the total of the family.
 
-On the way, a set of generations can become a bottleneck: accounts that can use no other generation need all of its
-GPUs. These accounts then stop, and all others continue. Newton's method finds the level of each bottleneck, beginning
-with a level that is too high, as in the parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on
-Computing 18, 1989).
+On the way, a set of generations can become a bottleneck: all its GPUs are needed by accounts that can get no more GPUs
+elsewhere. These accounts then stop, and all others continue. A bottleneck is found by Newton's method, as in the
+parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on Computing 18, 1989): a level that is too high
+overloads some minimum cut of the flow network; the next level is the one at which this cut suffices; and so on.
+
+Sizes of arrays: A accounts, F families, K generations; C rows of the network (classes of jobs, or their guarantees); M
+gates (each a limit on the GPUs of one generation for a group of rows).
 """
 
 from __future__ import annotations
@@ -29,9 +35,9 @@ _HALVINGS = 64  # halvings of an interval that make it as short as floats allow
 
 @dataclass(frozen=True, slots=True)
 class _Rise:
-    """The state of the algorithm: which accounts still get more GPUs, and how many GPUs the other accounts have.
+    """A step of the water-filling, in which the level of each family rises from `low` to `high` (GPUs per ticket).
 
-    A rise leads each family from a low level to a high level. A level is a number of GPUs per ticket.
+    It also says which accounts are still rising, and how many GPUs the accounts have that have stopped.
     """
 
     rising: Bools  # (A,)
@@ -43,23 +49,23 @@ class _Rise:
     low: Floats  # (F,) GPUs per ticket
     high: Floats
 
-    def at(self, part: float | Floats) -> Floats:
-        """Returns the GPUs of each account at a level between the low and the high level of its family, as an array
-        (A,).
+    def at(self, progress: float | Floats) -> Floats:
+        """Returns the GPUs of each account after a fraction of the rise, as an array (A,).
 
-        `part`: where the level is between the two, from 0 (low) to 1 (high). A level is a number of GPUs per ticket.
-        Accounts that have stopped keep the GPUs that they have.
+        `progress`: the fraction, from 0 (each family is at its low level) to 1 (at its high level). It is one number
+        for all families, or an array (F,). Accounts that have stopped keep their GPUs.
         """
-        level = self.low + part * (self.high - self.low)
+        level = self.low + progress * (self.high - self.low)
         return np.where(
             self.rising, np.clip(level[self.family] * self.tickets, self.floor, self.top), self.has
         )
 
 
 class Families(Network):
-    """A network flow that divides GPUs among all accounts of one depth, grouped into families of siblings.
+    """A flow network that divides GPUs among all accounts of one depth of the tree.
 
-    All accounts draw on the same GPUs.
+    The accounts are grouped into families of siblings. Each family divides its own total, but all accounts draw on the
+    same GPUs.
     """
 
     def __init__(
@@ -67,12 +73,12 @@ class Families(Network):
     ) -> None:
         """Creates the network for A accounts in F families of siblings.
 
-        - `flow`: the rows (classes of jobs) with the GPUs that they hold. Their sum over a family is the family's
-          total, which `divide` distributes among its members.
-        - `gates`: limits on single generations.
-        - `bounds`: limits on the total GPUs of accounts, each as a group of rows. The limits of leaf accounts come
-          first.
-        - `accounts` and `families`: the rows of each account and of each family.
+        - `flow`: the rows (classes of jobs, or their guarantees) with the GPUs that they hold. The sum over the rows of
+          a family is the total that `divide` divides among the members of the family.
+        - `gates`: the limits on single generations.
+        - `bounds`: the least and the most total GPUs of accounts at greater depths, leaf accounts first. Each account
+          is a group of rows.
+        - `accounts` and `families`: the same for the accounts of this depth, and for the families.
         """
         rounding = float(gates.nothing[0]) * (1 + len(flow.able))
         super().__init__(flow, replace(gates, nothing=gates.nothing * 0 + 2 * rounding), bounds)
@@ -90,12 +96,13 @@ class Families(Network):
         ]
 
     def divide(self, tickets: Floats, guaranteed: Floats, start: Floats) -> None:
-        """Divides the total of each family among its members by tickets.
+        """Divides the total of each family among its members by tickets. The result is in `flow.held`: the GPUs of the
+        rows of each account add up to the total of the account.
 
         - `tickets` (A,): tickets of each account.
-        - `guaranteed` (A,): GPUs that each account keeps at least.
-        - `start` (K, C): guaranteed GPUs of each row (class of jobs) on each generation, with which the division
-          begins.
+        - `guaranteed` (A,): GPUs guaranteed to each account.
+        - `start` (K, C): the guaranteed GPUs of each row (class of jobs) on each generation. The division begins with
+          them.
         """
         accounts = self._accounts
         self.flow.held = start.copy()
@@ -105,31 +112,32 @@ class Families(Network):
         low, high = np.zeros(len(self._total)), self._by_family(top / tickets, np.maximum)
         rise = _Rise(top > floor + EPSILON, floor, floor, top, tickets, self._family, low, high)
         while True:
-            rise = replace(rise, high=self._fair_level(rise))
-            part, stuck = self._raise(rise)
+            rise = replace(rise, high=self._target_levels(rise))
+            progress, stuck = self._raise(rise)
             if not stuck.any():
                 break
-            low = rise.low + part * (rise.high - rise.low)
+            low = rise.low + progress * (rise.high - rise.low)
             rise = replace(
                 rise,
                 rising=rise.rising & ~stuck,
-                has=np.where(stuck, rise.at(part), rise.has),
+                has=np.where(stuck, rise.at(progress), rise.has),
                 low=low,
                 high=high,
             )
 
-    def _by_family(self, values: Floats, put_together: np.ufunc = np.add) -> Floats:
-        """Combines the values (A,) of the members of each family into one, as an array (F,).
+    def _by_family(self, values: Floats, combine: np.ufunc = np.add) -> Floats:
+        """Returns the sum of `values` (A,) over the members of each family, as an array (F,).
 
-        `put_together` is the numpy function that combines them, by default the sum.
+        `combine`: another numpy function that replaces the sum, such as the maximum.
         """
-        found: Floats = put_together.reduceat(values, np.flatnonzero(np.diff(self._family, prepend=-1)))
+        found: Floats = combine.reduceat(values, np.flatnonzero(np.diff(self._family, prepend=-1)))
         return found
 
-    def _fair_level(self, rise: _Rise) -> Floats:
-        """Returns the level at which the members of each family together have the family's total, as an array (F,).
+    def _target_levels(self, rise: _Rise) -> Floats:
+        """Returns the target level of each family, in GPUs per ticket, as an array (F,).
 
-        A level is a number of GPUs per ticket. `rise` says which accounts rise and which have stopped.
+        It is the level at which the members of the family together have the family's total. Members that have stopped
+        keep their GPUs. If the total is not reached even at the high level of `rise`, the result is the high level.
         """
         low, high = np.zeros(len(self._total)), np.ones(len(self._total))
         for _ in range(_HALVINGS):
@@ -139,32 +147,35 @@ class Families(Network):
         return rise.low + high * (rise.high - rise.low)
 
     def _raise(self, rise: _Rise) -> tuple[float, Bools]:
-        """Raises all accounts that have not stopped, together and as far as possible, from the low towards the high
-        levels of `rise`.
+        """Gives the accounts that have not stopped more GPUs: raises all families together from their low levels
+        towards their high levels, as far as the GPUs of the network suffice.
 
-        Returns a pair: how far they came, from 0 (low levels) to 1 (high levels), and a mask (A,) of the accounts that
-        cannot get more.
+        Returns a pair:
+        - The fraction of the rise that was possible, from 0 (low levels) to 1 (high levels).
+        - A mask (A,) of the accounts that cannot get more GPUs and must stop. If it marks no account, the high levels
+          were reached.
         """
-        part, stuck = 1.0, np.zeros_like(rise.rising)
-        has = rise.at(part)
-        self._set(has)
+        progress, stuck = 1.0, np.zeros_like(rise.rising)
+        has = rise.at(progress)
+        self._set_totals(has)
         self._accounts = replace(self._accounts, least=has, most=np.where(rise.rising, rise.top, has))
         while (stopped := self._balance()).any():
             full = self._reached(stopped)
-            before, (part, now) = part, self._bottleneck(full, part, rise)
+            before, (progress, now) = progress, self._bottleneck(full, progress, rise)
             stuck = now if now.any() else stuck
-            self._accounts = replace(self._accounts, least=rise.at(part))
-            if not now.any() or part >= before:  # only a rounding error is left
+            self._accounts = replace(self._accounts, least=rise.at(progress))
+            if not now.any() or progress >= before:  # only a rounding error is left
                 self._fit()
                 there = self.gates.before(full)
                 inside = self._accounts.sums((self.flow.held * there).sum(axis=0))
-                return part, stuck if stuck.any() else rise.rising & (inside > EPSILON)
-        return part, stuck
+                return progress, stuck if stuck.any() else rise.rising & (inside > EPSILON)
+        return progress, stuck
 
-    def _set(self, has: Floats) -> None:
-        """Changes the GPUs that rows (classes of jobs) hold so that each account has `has` (A,) in total.
+    def _set_totals(self, has: Floats) -> None:
+        """Changes the GPUs that rows (classes of jobs) hold so that each account has `has` (A,) GPUs in total.
 
-        The result may exceed the capacity of gates (limits).
+        Gates (limits on single generations) can be overloaded afterwards. The caller then moves GPUs to other
+        generations.
         """
         flow, accounts = self.flow, self._accounts
         now = accounts.sums(flow.held.sum(axis=0))
@@ -175,18 +186,22 @@ class Families(Network):
         wanted = self.wanted()
         self._grow(wanted * accounts.part(wanted, more))
 
-    def _bottleneck(self, full: Bools, part: float, rise: _Rise) -> tuple[float, Bools]:
-        """Computes how far accounts can rise before the gates (limits) marked in `full` are exhausted.
+    def _bottleneck(self, full: Bools, progress: float, rise: _Rise) -> tuple[float, Bools]:
+        """Returns how far accounts can rise until the gates marked in `full` are exhausted, and which accounts must
+        then stop.
 
-        - `full` (M,): marks gates that form a cut of the network: no account can move GPUs from a marked gate to one
-          that is not marked.
-        - `part`: how far the accounts have risen from the low levels (0) to the high levels (1) of `rise`. A level is a
-          number of GPUs per ticket. At `part`, the accounts need more GPUs of the marked gates than there are.
+        - `full` (M,): marks overloaded gates (limits on single generations) that form a cut of the network. No account
+          can move GPUs from a marked gate to one that is not marked.
+        - `progress`: the fraction of `rise` that accounts have made, at which they need more GPUs than the marked gates
+          let through.
 
-        Returns a pair. The first element is a number lower than `part`, at which the GPUs of the marked gates suffice
-        (Newton's step). The second is a mask (A,) of the accounts that must stop there. They meet two conditions:
-        - The account would otherwise get more GPUs of the marked gates than its guarantee requires.
-        - Its family already has all GPUs that it can get from other gates.
+        Returns a pair. The first element is a smaller fraction of the rise, at which the GPUs of the marked gates
+        suffice (one step of Newton's method). The second is a mask (A,) of the accounts that must stop there. They meet
+        two conditions:
+        - Each further GPU of the account would have to come from the marked gates.
+        - The account's family already needs as many GPUs of the marked gates as it must get there to reach its total.
+          The load of the gates counts these GPUs from the start. While the family needs fewer, its members can rise
+          without increasing the load.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))
@@ -194,23 +209,27 @@ class Families(Network):
         outside = np.where(could, np.maximum(accounts.most, has), has) - inside
         least, forced = self._guaranteed_in(there), self._total - self._by_family(outside)
 
-        def needs(part: float) -> Floats:
-            return self._by_family(np.maximum(rise.at(part) - outside, least))
+        def needs(progress: float) -> Floats:
+            return self._by_family(np.maximum(rise.at(progress) - outside, least))
 
         # What accounts had before fits, up to rounding.
         least_width = float(np.maximum(needs(0.0), forced).sum())
-        low, high, width = 0.0, part, max(self.gates.width(full), least_width) + self._rounded
+        low, high, width = 0.0, progress, max(self.gates.width(full), least_width) + self._rounded
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             fits = np.maximum(needs(middle), forced).sum() <= width
             low, high = (middle, high) if fits else (low, middle)
-        pressed = (rise.at(part) - outside > least + nothing) & (rise.at(low) - outside >= least - nothing)
+        pressed = (rise.at(progress) - outside > least + nothing) & (
+            rise.at(low) - outside >= least - nothing
+        )
         return low, rise.rising & pressed & (needs(low) >= forced - nothing)[self._family]
 
     def _guaranteed_in(self, there: Bools) -> Floats:
-        """Returns the part of each account's guarantee that must stay at the marked places, in GPUs, as an array (A,).
+        """Returns the least GPUs that each account must keep at the marked places so that all guarantees hold, as an
+        array (A,).
 
-        A place is a pair of a generation and a row (class of jobs). `there` (K, C) marks places.
+        A place is a pair of a generation and a row (class of jobs); `there` (K, C) marks places. It is assumed that the
+        GPUs at all other places stay unchanged.
         """
         held = self.flow.held
         outside, stays = (held * ~there).sum(axis=0), (held * self.flow.is_kept * there).sum(axis=0)

@@ -1,4 +1,11 @@
-"""Gives free GPUs to the rows of a network (classes of jobs), on the generations where the rows are fastest."""
+"""Gives free GPUs of a flow network to its rows, greedily, on the generations where the rows are fastest.
+
+A *row* is a class of similar jobs, or the guarantee of a class. A *gate* is a limit on the GPUs of one generation for a
+group of rows; gates are nested like the accounts. The GPUs that a gate has left can still be given to the rows that it
+limits.
+
+Sizes of arrays: C or R rows, K generations, M gates.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +24,12 @@ _SLOWEST = np.int16(-10_000)
 
 
 def fastest_first(network: Network) -> None:
-    """Gives the free GPUs to rows (classes of jobs) that lack GPUs, on their fastest generations, until no row can get
-    more.
+    """Gives free GPUs to rows (classes of jobs) that can use more GPUs, each on its fastest generation with free GPUs.
+    Repeats this until no row can get more.
 
-    If several rows compete for a generation, the rows that gain most by it are served first. Rows that are equally fast
-    on several generations are served last. They take GPUs of these generations in proportion to the free GPUs of each.
+    If several rows want the same generation, the rows that gain most speed by it are served first. Rows with several
+    equally fast generations are served last: they take GPUs of each of these in proportion to its free GPUs. GPUs that
+    a row has are never taken away.
     """
     flow, left = network.flow, network.left
     rows = np.flatnonzero(flow.unmet > EPSILON * (1 + flow.gpus))
@@ -42,7 +50,7 @@ def fastest_first(network: Network) -> None:
             at_best, some = fastest[:, strict], rows[strict]
             gain = best[strict] - open_steps(steps[:, strict], ~at_best).max(axis=0)
             lacks = _lacks(network, rows, strict)[strict]
-            takes = at_best * _in_turn(network.gates.rows(some), at_best, lacks, gain, left)
+            takes = at_best * _divide_by_gain(network.gates.rows(some), at_best, lacks, gain, left)
         else:
             gates, some = network.gates.rows(rows), rows
             weight = fastest * gates.before(free)
@@ -52,28 +60,29 @@ def fastest_first(network: Network) -> None:
         left -= network.gates.rows(some).sums_outside(takes)
 
 
-def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
-    """Returns how many more GPUs each of `rows` (R,) can use within the limits, as an array (R,).
+def _lacks(network: Network, rows: Ints, served: Bools) -> Floats:
+    """Returns how many more GPUs each of `rows` (R,) can use within the limits of its accounts, as an array (R,).
 
-    `some` (R,): marks the rows (classes of jobs) that get GPUs. The result is 0 for all other rows. If a limit on a
-    group of rows does not suffice for all marked rows of the group, it is divided among them.
+    `served` (R,): marks the rows (classes of jobs) that get GPUs now. All other rows get 0 in the result. If an
+    account's limit does not suffice for all of its marked rows, what the limit allows is divided among them.
     """
     who = np.zeros(len(network.flow.leaf), dtype=bool)
-    who[rows[some]] = True
+    who[rows[served]] = True
     found: Floats = network.wanted(who)[rows]
     return found
 
 
-def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], left: Floats) -> Floats:
-    """Divides the GPUs that gates (limits) still allow among C rows (classes of jobs), the largest gain first.
+def _divide_by_gain(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], left: Floats) -> Floats:
+    """Divides free GPUs among R rows (classes of jobs), those with the largest gain first. Returns the GPUs that each
+    row gets, as an array (R,).
 
-    Each row gets GPUs of one generation only: the fastest for it that has free GPUs. Returns the GPUs that each row
-    gets, as an array (C,).
+    Each row gets GPUs of one generation only.
 
-    - `at` (K, C): marks this generation of each row.
-    - `lacks` (C,): GPUs that each row lacks.
-    - `gain` (C,): how much faster the row is on its marked generation than on the second fastest.
-    - `left` (M,): GPUs that each gate still allows.
+    - `gates`: limits on single generations, which no row may exceed.
+    - `at` (K, R): marks the generation of each row: the fastest one for it that has free GPUs.
+    - `lacks` (R,): the most GPUs that each row can use.
+    - `gain` (R,): how much faster the row is on this generation than on its second fastest one.
+    - `left` (M,): GPUs that each gate still lets through.
     """
     takes, where = lacks.copy(), (gates.at * at).sum(axis=0)
     for level in gates.levels[::-1]:
@@ -88,7 +97,10 @@ def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], l
 
 
 def upgrade_rows(network: Network) -> None:
-    """Moves GPUs of rows (classes of jobs) to generations with free GPUs where the rows are faster."""
+    """Moves GPUs of rows (classes of jobs) to generations that have free GPUs and on which the row is faster.
+
+    The total GPUs of each row stay the same.
+    """
     flow, gates = network.flow, network.gates
     left = network.left
     free, is_free = _free(gates, left)
@@ -108,22 +120,24 @@ def upgrade_rows(network: Network) -> None:
 
 
 def _free(gates: Gates, left: Floats) -> tuple[Floats, Bools]:
-    """Returns two arrays: the GPUs that each gate (limit) still allows, and where rows can get free GPUs.
+    """Returns two arrays: the free GPUs behind each gate (limit), and which rows (classes of jobs) can get free GPUs.
 
-    - The first array (M,) is `left` with 0 in place of negative numbers and of tiny numbers that are rounding errors.
-    - The second array (K, C) is a mask: whether each row (class of jobs) can get free GPUs of each generation. It is
-      (K, 1) if all rows have the same gates.
+    - The first array (M,) is `left`, the GPUs that each gate has left, with 0 in place of rounding errors and of
+      negative numbers.
+    - The second array (K, C) is a mask: whether each row can get free GPUs of each generation. It is (K, 1) if all rows
+      have the same gates.
     """
     free = np.where(left > gates.nothing, left, 0.0)
     return free, gates.before(gates.least_outside(free) > 0)
 
 
 def open_steps(step: Steps, open_: Bools) -> Steps:
-    """Returns the speeds `step`, but a very low speed on generations that do not count for a row (class of jobs).
+    """Returns `step` with a very low speed in all places that `open_` does not mark, as an array (K, R).
 
-    No row is then fastest on such a generation.
+    A maximum over the generations of a row then never selects a generation that is not marked.
 
-    - `step` (K, R): speeds of R rows on each generation, on a logarithmic scale.
+    - `step` (K, R): the speed of each of R rows (classes of jobs) on each generation, as an exponent: one step up is 5
+      % faster.
     - `open_` (K, R): marks the generations that count for each row.
     """
     found: Steps = step * open_ + _SLOWEST * ~open_

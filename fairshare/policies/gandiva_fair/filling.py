@@ -1,4 +1,9 @@
-"""Picks gangs one after another, over all generations together, until no GPU is free or no waiting gang can use one."""
+"""Picks gangs one after another, over all generations together, until no GPU is free or no waiting gang can use one.
+
+To pick a gang means to place it on nodes, so that it runs until the next round. Accounts take turns: in each turn, one
+account offers the gang that it wants to run next. Stride scheduling or a lottery decides whose turn is next
+(`turns.py`). A *claim* is a gang within the guarantees of its account and of all accounts above; claims come first.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,19 @@ from fairshare.policies.gandiva_fair.upgrading import move_to_faster, upgrade
 
 
 def take_turns(picked: Picked, random: np.random.Generator) -> None:
-    """Picks gangs in turns of their accounts: first gangs within guarantees, then gangs for the GPUs that remain."""
+    """Picks gangs for all GPUs that are shared by tickets, and adds them to `picked`, which already has the gangs that
+    must not be stopped.
+
+    The steps are:
+    1. Picks gangs within the guarantees of their accounts.
+    2. Moves gangs to faster generations where their accounts are owed time, and may stop other gangs for that.
+    3. Keeps running services and sessions on their nodes.
+    4. Picks gangs for the GPUs that remain, beyond guarantees.
+    5. Moves picked gangs to generations where they are faster, and back to nodes where they run. Replaces gangs that
+       would start now by better choices of the same account. Picks further gangs that fit after that.
+
+    Gangs are moved and stopped only in the rounds that may do so; see `Settings.may_preempt` and `Settings.reclaim`.
+    """
     facts, places = picked.facts, picked.places
     chance = random if facts.settings.ordering == "lottery" else None
     turns = _turns(picked, facts.shares, facts.balances, facts.sharing, chance)
@@ -30,7 +47,7 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
         move_to_faster(picked, held=True)
         turns.stopped(stopped)
         _fill(picked, turns, only_claims=True, may_move=True)
-    _stay_rooted(picked, turns)
+    _keep_services(picked, turns)
     _fill(picked, turns, only_claims=False, may_move=True)
     if facts.may_move:
         claim_fast(picked)
@@ -43,16 +60,17 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
 
 
 def _fill_again(picked: Picked, turns: Turns) -> None:
-    """Picks further gangs that fit now, after picked gangs were moved."""
+    """Picks further gangs, within and beyond guarantees, that fit now because picked gangs were moved."""
     turns.retry_all()
     _fill(picked, turns, only_claims=False, may_move=False)
 
 
 def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
-    """Gives the GPUs that the sharing leaves free to further gangs. Returns all picked gangs, including these.
+    """Gives the GPUs that the sharing by tickets leaves over to gangs that were not picked. Returns all picked gangs.
 
-    `sharing`: the gangs that were picked in the sharing. First, running gangs that were not picked stay on their nodes,
-    if possible. A lottery then chooses among the waiting gangs.
+    `sharing`: the gangs that were picked in the sharing. Running gangs that were not picked come first: they stay on
+    their nodes if these are still free. A lottery by tickets then chooses among the waiting gangs. Preemptible gangs
+    can run only in this step.
     """
     facts = sharing.facts
     if not any(sharing.places.free_gpus) or sharing.chosen.all():
@@ -76,11 +94,12 @@ def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
 def _turns(
     picked: Picked, shares: Shares, balances: Balances, able: Bools, chance: np.random.Generator | None
 ) -> Turns:
-    """Returns the order in which accounts offer gangs that are not picked yet.
+    """Returns the order of turns in which accounts offer those gangs that are not picked yet.
 
-    - `shares` and `balances`: the GPUs that accounts are due, and the GPU time that they are owed.
+    - `shares`: the GPUs that each account should have. They are its weight in stride scheduling or in the lottery.
+    - `balances`: the GPU time that each account is owed from earlier rounds.
     - `able` (J, K): the generations on which each gang may run.
-    - `chance`: the random generator of a lottery, or None for stride scheduling.
+    - `chance`: the random generator of a lottery. None: stride scheduling.
     """
     facts, chosen = picked.facts, picked.chosen
     order = JobOrder.of(facts.jobs, facts.order, anywhere(able) & ~chosen, facts.settings)
@@ -92,12 +111,12 @@ def _turns(
     return turns
 
 
-def _stay_rooted(picked: Picked, turns: Turns) -> None:
-    """Picks running services and sessions and leaves them on their nodes, if their GPUs are still free and limits allow
+def _keep_services(picked: Picked, turns: Turns) -> None:
+    """Picks running services and sessions on the nodes where they run, if their GPUs are still free and limits allow
     it.
 
-    This happens before other surplus is given out, so that services and sessions are the last to lose GPUs beyond their
-    guarantee.
+    This is done after claims and before all other gangs, so that services and sessions are the last to lose GPUs beyond
+    the guarantee of their account.
     """
     facts = picked.facts
     for job in facts.in_order(facts.rooted & ~picked.chosen):
@@ -106,23 +125,25 @@ def _stay_rooted(picked: Picked, turns: Turns) -> None:
 
 
 def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) -> None:
-    """Picks and places one gang per turn, until no turn is left or no GPU is free.
+    """Picks one gang per turn, until no account offers a gang or no GPU is free.
 
-    If a gang finds no room although no limit restricts it, gangs of the same shape and generations are skipped from
-    then on. With `only_claims`, only gangs within guarantees are picked. With `may_move`, picked gangs may be moved to
-    make room.
+    - `only_claims`: only gangs within guarantees are picked.
+    - `may_move`: gangs that were picked before may be moved to make room.
+
+    If a gang finds no room although limits allow it on all its generations, similar gangs would not find room either:
+    those with the same number of workers, GPUs per worker and generations. They are skipped from then on.
     """
     facts, counts, places = picked.facts, picked.counts, picked.places
     if any(places.free_gpus):
         if not only_claims:
-            _give_up(picked, turns, may_move=may_move)
+            _mark_unplaceable(picked, turns, may_move=may_move)
         turns.open(only_claims=only_claims)
     while any(places.free_gpus) and (job := turns.next()) != NOWHERE:
         able = turns.generations(job)
         limited = counts.is_limited[facts.account[job]]
         allowed = [k for k in able if counts.allow(job, k)] if limited else able
         runs = facts.running_on[job] != NOWHERE
-        later = NOWHERE if runs else _waits_for_home(picked, turns, job, allowed)
+        later = NOWHERE if runs else _home_to_wait_for(picked, turns, job, allowed)
         if not allowed:
             turns.passed(job)
         elif place(picked, job, [later] if later != NOWHERE else allowed, may_move=may_move):
@@ -136,11 +157,11 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
             turns.passed(job)
 
 
-def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
-    """Marks the kinds of gangs that cannot find room, so that their turns are skipped.
+def _mark_unplaceable(picked: Picked, turns: Turns, *, may_move: bool) -> None:
+    """Marks the kinds of gangs for which there is no room, so that their turns are skipped.
 
-    Gangs of one kind have the same shape and the same generations. With `may_move`, a kind is not marked if moving
-    picked gangs could make room for it.
+    Gangs of one kind have the same number of workers, GPUs per worker and generations. With `may_move`, a kind is
+    marked only if it needs more GPUs than are free in total: otherwise moving picked gangs could make room.
     """
     facts, places = picked.facts, picked.places
     most = sum(places.free_gpus) if may_move and facts.settings.may_preempt else 0
@@ -149,12 +170,13 @@ def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
         turns.unplaceable[kind] |= not may_fit
 
 
-def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) -> int:
-    """Decides whether a waiting gang should take only GPUs of the generation where it ran last.
+def _home_to_wait_for(picked: Picked, turns: Turns, job: int, allowed: list[int]) -> int:
+    """Returns the generation on which a waiting gang ran last, if the gang should take only GPUs of it at first.
+    Otherwise returns NOWHERE: the gang may take GPUs of any generation in `allowed`.
 
-    Returns this generation, or NOWHERE if the gang may take GPUs of any generation in `allowed` (those that limits
-    allow). The gang is bound to the generation only while its account is owed time there. If it finds no room there, it
-    is offered again after the other jobs of its priority, and may then run on any allowed generation.
+    `allowed`: the generations where limits allow the gang. The gang is bound to its last generation only while its
+    account is owed enough time there. If it finds no room there, it gets a second turn after the other jobs of its
+    priority. In that turn, it may run on any allowed generation.
     """
     facts, home = picked.facts, picked.places.home_of[job]
     if home not in allowed or len(allowed) == 1 or turns.is_late(job):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairshare.model import NOWHERE, Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.balances import tier_one
+from fairshare.policies.gandiva_fair.balances import guaranteed_after_trades
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.job_order import alike
 from fairshare.policies.gandiva_fair.picked import Picked
@@ -83,7 +83,7 @@ def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, F
     `running` (J,): marks the gangs that run. `waits` (W,): the waiting gangs.
     """
     jobs, tree, quantum = facts.jobs, facts.tree, facts.settings.quantum
-    due, saved = tier_one(facts.shares).sum(axis=1), facts.balances.guaranteed
+    due, saved = guaranteed_after_trades(facts.shares).sum(axis=1), facts.balances.guaranteed
     runs, within = np.zeros(len(due)), facts.within_guarantee(running)
     np.add.at(runs, jobs.account[within], facts.sizes[within])
     left = saved + (due - tree.sums(runs)) * quantum

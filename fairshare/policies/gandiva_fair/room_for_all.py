@@ -6,7 +6,7 @@ import numpy as np
 
 from fairshare.columns import across
 from fairshare.model import NOWHERE
-from fairshare.policies.gandiva_fair.balances import tier_one
+from fairshare.policies.gandiva_fair.balances import guaranteed_after_trades
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.own_order import Rows
@@ -76,7 +76,7 @@ def _is_worse_off(picked: Picked) -> bool:
     facts = picked.facts
     if (facts.speed[facts.able] > 1 / SAME_SPEED).all():
         return False
-    guaranteed = np.where(facts.tree.is_leaf[:, None], tier_one(facts.shares), 0.0)
+    guaranteed = np.where(facts.tree.is_leaf[:, None], guaranteed_after_trades(facts.shares), 0.0)
     rows = Rows.of(facts.jobs, facts.sharing, across(guaranteed), facts.snapshot.accounts.evenly)
     leaves = np.arange(len(rows.account))
     due = rows.progress(*rows.run(guaranteed[rows.account], leaves))[0]

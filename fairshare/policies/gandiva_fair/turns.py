@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fairshare.model import NOWHERE, Bools
-from fairshare.policies.gandiva_fair.balances import Balances, tier_one
+from fairshare.policies.gandiva_fair.balances import Balances, guaranteed_after_trades
 from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.job_order import JobOrder, alike
 from fairshare.policies.gandiva_fair.shares import Shares
@@ -78,7 +78,7 @@ class Turns:
         self._quantum, self._patience = settings.quantum, settings.switch_cost / settings.quantum
         self._running_first = settings.reclaim
         # From here on, amounts are in GPUs over this quantum.
-        due = tier_one(shares).sum(axis=1)
+        due = guaranteed_after_trades(shares).sum(axis=1)
         self._share: list[float] = shares.share.sum(axis=1).tolist()
         depth = np.zeros(len(due), dtype=np.int64)
         for below, accounts in enumerate(tree.levels):
