@@ -4,7 +4,7 @@ In each round, a policy receives a view of the cluster (fairshare.model.Snapshot
 (fairshare.model.Decision): which gangs run on which nodes until the next round. What it must remember for later rounds
 is its *state*. The driver (fairshare.driver) asks the policy for a plan and validates the plan. Later it reports to the
 policy how much GPU time accounts received, and gets the next state. Live rounds, previews, forecasts and replays all
-use policies through the driver, and so in the same way.
+use policies through the driver. A policy therefore needs no code for any of these in particular.
 
 Sizes of arrays: T accounts (all teams and users of the ticket tree), K generations (GPU types).
 """
@@ -75,7 +75,8 @@ class Policy(Protocol):
     options_type: ClassVar[type[Any]]  # a frozen dataclass whose fields are made by `option`
 
     def __init__(self, options: Any) -> None:
-        """Creates the policy with the given options. `options` is an instance of the policy's dataclass `options_type`."""
+        """Creates the policy with the given options. `options` is an instance of the policy's dataclass `options_type`.
+        """
 
     @property
     def options(self) -> Any: ...
@@ -119,7 +120,8 @@ class InvalidOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A description of one option of a policy: its name, type, default and explanation, and the values that it accepts."""
+    """A description of one option of a policy: its name, type, default and explanation, and the values that it accepts.
+    """
 
     name: str
     kind: type  # bool, float, int or str

@@ -5,8 +5,8 @@ that it received. If it is positive, the account is behind, and later rounds mak
 balances:
 - `guaranteed`: only the account's guaranteed GPUs count as due. It says which further gangs the guarantee covers. It
   never falls below zero, so that an account does not have to pay back surplus that others lent it.
-- `total`: all GPUs of the account's share count as due, guaranteed GPUs and surplus. It only decides the order of
-  accounts: the account furthest behind relative to its share goes first.
+- `total`: all GPUs of the account's share count as due, guaranteed GPUs and surplus. It decides the order of accounts:
+  the account furthest behind relative to its share goes first.
 - `owed`: like `total`, but separate for each generation. It decides on which generation a gang runs.
 
 Sizes of arrays: T accounts, K generations.
@@ -69,7 +69,7 @@ def settle(  # noqa: PLR0917 - in the order of the formula
     - `largest` (T,): GPUs of the largest gang of the account and of all accounts below it.
 
     Each account earns its GPUs times `dt`, and what it received is subtracted. Sometimes all accounts together received
-    less time of a generation than they were due, for example while GPUs were out of use. The missing time is then
+    less time of a generation than they were due, for example because some GPUs stayed free. The missing time is then
     subtracted from what accounts earn there: first from surplus, then from guaranteed time, in proportion.
 
     A balance grows no further than the larger of two amounts:

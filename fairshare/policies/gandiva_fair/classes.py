@@ -83,9 +83,10 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
 
 
 def shapes_of(jobs: Jobs, cluster: Cluster) -> tuple[NDArray[np.unsignedinteger], Floats]:
-    """Gives each shape of gangs a number. A shape is a number of workers and a number of GPUs per worker.
+    """Returns the number of each job's shape of gang, and the GPUs that gangs of each shape could use. A shape is a
+    number of workers and a number of GPUs per worker.
 
-    All shapes whose gangs can use all GPUs of every generation have the same number, 0. Returns two arrays:
+    All shapes whose gangs can use all GPUs of every generation have the same number, 0. The result is two arrays:
     - (J,): the number of the shape of each job's gang.
     - (S, K): the GPUs of each generation that gangs of each shape could use together in an empty cluster.
     """

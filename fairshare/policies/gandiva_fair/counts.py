@@ -1,4 +1,5 @@
-"""Counts the GPUs of picked gangs against the limits of accounts. Picked gangs are those that run until the next round."""
+"""Counts the GPUs of picked gangs against the limits of accounts. Picked gangs are those that run until the next round.
+"""
 
 from __future__ import annotations
 

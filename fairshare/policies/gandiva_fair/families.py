@@ -2,8 +2,8 @@
 
 The children of one parent are a *family*. The total GPUs of each family are known from the division one depth above.
 Here they are divided among the members of the family. Only the total GPUs of each account are decided, over all
-generations. Which generations they are is decided after the last depth. The module `shares.py` calls this one for each
-depth, from the roots down.
+generations. The generations are chosen after the last depth. The module `shares.py` calls this one for each depth, from
+the roots down.
 
 Each family has a *level*, in GPUs per ticket. At level 2, an account with 3 tickets has 6 GPUs, but no fewer than its
 guarantee and no more than it can use. The levels of all families rise together, because all accounts draw on the same
@@ -37,7 +37,7 @@ _HALVINGS = 64  # halvings of an interval that make it as short as floats allow
 class _Rise:
     """A step of the water-filling, in which the level of each family rises from `low` to `high` (GPUs per ticket).
 
-    It also says which accounts are still rising, and how many GPUs the accounts have that have stopped.
+    It also says which accounts are still rising, and how many GPUs each account keeps that has stopped.
     """
 
     rising: Bools  # (A,)
@@ -190,8 +190,9 @@ class Families(Network):
         """Returns how far accounts can rise until the gates marked in `full` are exhausted, and which accounts must
         then stop.
 
-        - `full` (M,): marks overloaded gates (limits on single generations) that form a cut of the network. No account
-          can move GPUs from a marked gate to one that is not marked.
+        - `full` (M,): marks the overloaded gates (limits on single generations), and all gates to which GPUs could be
+          moved from them. They form a cut of the network: no account can move GPUs from a marked gate to one that is
+          not marked.
         - `progress`: the fraction of `rise` that accounts have made, at which they need more GPUs than the marked gates
           let through.
 
@@ -200,8 +201,8 @@ class Families(Network):
         two conditions:
         - Each further GPU of the account would have to come from the marked gates.
         - The account's family already needs as many GPUs of the marked gates as it must get there to reach its total.
-          The load of the gates counts these GPUs from the start. While the family needs fewer, its members can rise
-          without increasing the load.
+          Until then, its members can rise without increasing the load of these gates, because the GPUs that the family
+          must get there count from the start.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))

@@ -81,7 +81,7 @@ def _divide_by_gain(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.num
     - `gates`: limits on single generations, which no row may exceed.
     - `at` (K, R): marks the generation of each row: the fastest one for it that has free GPUs.
     - `lacks` (R,): the most GPUs that each row can use.
-    - `gain` (R,): how much faster the row is on this generation than on its second fastest one.
+    - `gain` (R,): how much faster the row is on this generation than on its second fastest one, in steps of 5%.
     - `left` (M,): GPUs that each gate still lets through.
     """
     takes, where = lacks.copy(), (gates.at * at).sum(axis=0)
@@ -136,8 +136,8 @@ def open_steps(step: Steps, open_: Bools) -> Steps:
 
     A maximum over the generations of a row then never selects a generation that is not marked.
 
-    - `step` (K, R): the speed of each of R rows (classes of jobs) on each generation, as an exponent: one step up is 5
-      % faster.
+    - `step` (K, R): the speed of each of R rows (classes of jobs) on each generation, as an exponent: one step up is 5%
+      faster.
     - `open_` (K, R): marks the generations that count for each row.
     """
     found: Steps = step * open_ + _SLOWEST * ~open_

@@ -69,8 +69,8 @@ def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
     """Gives the GPUs that the sharing by tickets leaves over to gangs that were not picked. Returns all picked gangs.
 
     `sharing`: the gangs that were picked in the sharing. Running gangs that were not picked come first: they stay on
-    their nodes if these are still free. A lottery by tickets then chooses among the waiting gangs. Preemptible gangs
-    can run only in this step.
+    their nodes if limits allow it and their GPUs are still free. A lottery by tickets then chooses among the waiting
+    gangs. Preemptible gangs can run only in this step.
     """
     facts = sharing.facts
     if not any(sharing.places.free_gpus) or sharing.chosen.all():
