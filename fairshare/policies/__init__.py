@@ -31,8 +31,8 @@ _BY_VERSION: Mapping[tuple[str, int], type[Policy]] = {(one.name, one.version): 
 
 
 class UnknownPolicy(LookupError):
-    """Raised when no policy has the given name, or the policy has no such version. The message lists what is available.
-    """
+    """Raised when no policy has the given name, or the policy has no such version. The message lists the available
+    ones."""
 
 
 def names() -> list[str]:

@@ -75,8 +75,7 @@ class Policy(Protocol):
     options_type: ClassVar[type[Any]]  # a frozen dataclass whose fields are made by `option`
 
     def __init__(self, options: Any) -> None:
-        """Creates the policy with the given options. `options` is an instance of the policy's dataclass `options_type`.
-        """
+        """Creates the policy with the given options. `options` is an instance of the dataclass `options_type`."""
 
     @property
     def options(self) -> Any: ...
@@ -120,8 +119,7 @@ class InvalidOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A description of one option of a policy: its name, type, default and explanation, and the values that it accepts.
-    """
+    """A description of one option of a policy: its name, type, default and explanation, and the accepted values."""
 
     name: str
     kind: type  # bool, float, int or str

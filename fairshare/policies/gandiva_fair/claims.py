@@ -7,7 +7,8 @@ enough is decided by `Picked.is_due` and `Picked.is_ahead`.
 
 If a gang would be faster on a generation where its account is owed time, other gangs there make room for it. Three ways
 are tried, in this order:
-1. Gangs of accounts that are ahead, and gangs of the same account that gain less, move to another generation.
+1. Other gangs are moved away. Two kinds of them may become slower by that: gangs of accounts that are ahead, and gangs
+   of the same account that gain less by the generation.
 2. One larger gang of an account that is ahead changes places with several smaller gangs (`_Swaps`).
 3. Gangs of accounts that are ahead are stopped, if the caller permits it (`preempt_for`).
 """
@@ -93,9 +94,9 @@ def _move(picked: Picked, job: int, here: int, k: int, *, only_own: bool = False
     """Moves the picked gang `job` from generation `here` to generation `k`. Returns whether it succeeded; if not,
     nothing changes.
 
-    Other gangs on generation `k` move elsewhere to make room: those for which `_yields_to` says so. With `only_own`,
-    these can only be gangs of the same account, and the account must not use more of generation `k` afterwards than
-    before.
+    Other gangs on generation `k` are moved to make room. Those that must yield to `job` (`_yields_to`) may become
+    slower by that. With `only_own`, only gangs of the same account must yield, and the account must not use more of
+    generation `k` afterwards than before.
     """
     if not picked.may_change(job, here, k):
         return False
@@ -115,11 +116,14 @@ def _move(picked: Picked, job: int, here: int, k: int, *, only_own: bool = False
 
 
 def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields:
-    """Returns a function of (gang, generation) that says whether the picked gang must leave the generation for `job`.
+    """Returns a function of (gang, generation) that says whether the picked gang must leave the generation for `job`,
+    even if it becomes slower.
 
     `job` now runs on generation `here`. There are two kinds of gangs that must leave:
     - Gangs of other accounts that are ahead on the generation. With `only_own`, these need not leave.
     - Gangs of the same account that gain less speed than `job` by running on this generation instead of `here`.
+
+    Gangs that may not leave their generation, such as running services, are in neither group.
     """
     facts = picked.facts
     speed, account = facts.speed, facts.account

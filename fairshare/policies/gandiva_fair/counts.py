@@ -1,5 +1,4 @@
-"""Counts the GPUs of picked gangs against the limits of accounts. Picked gangs are those that run until the next round.
-"""
+"""Counts the GPUs of picked gangs (those that run until the next round) against the limits of accounts."""
 
 from __future__ import annotations
 
