@@ -1,9 +1,22 @@
-"""Places gangs on nodes: each worker on one node, each gang on one generation and on as few nodes as possible.
+"""Tracks which GPUs of each node are taken while a round is decided, and finds nodes for gangs (bin packing).
 
-While a round is decided, a GPU is either *given* to a gang picked in this round, or free. A free GPU may still be
-*held* by a running gang that is not picked yet. A new gang preferably gets GPUs that no gang holds. Its second choice
-is GPUs held by gangs beyond their guarantee, except services and sessions. GPUs held by other gangs are the last
-choice.
+Each worker of a gang gets its GPUs on one node. All workers of a gang are on nodes of one generation, and on as few
+nodes as possible.
+
+A round picks gangs one after another. Meanwhile, each GPU is in one of three states:
+- *given*: a gang that was picked in this round gets the GPU.
+- *held*: a running gang uses the GPU and may keep it, but is not picked yet. A gang that is not picked at all will be
+  preempted.
+- *unheld*: neither given nor held.
+
+Held and unheld GPUs are together called *free*, because the round may still give them to any gang.
+
+When new nodes are sought for a gang, it gets GPUs in this order of preference:
+1. Unheld GPUs.
+2. GPUs held by gangs that run beyond their guarantee, except services and sessions.
+3. Other held GPUs. The gangs that hold them are called *settled*.
+
+Sizes of arrays: J jobs, N nodes, K generations. A gang is identified by the index of its job.
 """
 
 from __future__ import annotations
@@ -19,20 +32,28 @@ from fairshare.policies.gandiva_fair.room import Room
 
 
 class Spot(NamedTuple):
-    """The place of one gang: its generation, and the node of each worker."""
+    """The place of one gang: a generation, and the node of each of the gang's workers.
+
+    A node is given by its position among the nodes of the generation, from 0.
+    """
 
     generation: int
     nodes: list[int]  # node of each worker, by rank, as a position within the generation
 
 
 class Places:
-    """The given, held and free GPUs of all nodes, and the places of picked gangs, while a round is decided."""
+    """The state of all GPUs (given, held or unheld) while a round is decided, and the spots of the gangs that were
+    given GPUs.
+
+    GPUs are counted by `Room` objects. A `Room` has a number of available GPUs for each node of one generation.
+    """
 
     def __init__(self, facts: Facts, holds: Bools, settled: Bools) -> None:
-        """Creates the places before any gang is placed.
+        """Starts with no GPU given. The GPUs of running gangs that may keep them are held.
 
-        `holds` (J,): marks running gangs that may keep their GPUs. `settled` (J,): marks gangs whose GPUs go to other
-        gangs only if no other GPUs are free.
+        - `facts`: the input of the decision.
+        - `holds` (J,): True for running gangs that may keep their GPUs.
+        - `settled` (J,): True for gangs whose held GPUs another gang gets only if no other free GPUs suffice.
         """
         cluster, jobs = facts.snapshot.cluster, facts.jobs
         self.facts, self._gpus = facts, facts.gpus
@@ -61,29 +82,33 @@ class Places:
         # GPUs that no gang holds, or only gangs that are not settled.
         self._unsettled = self._without(self.running & settled)
 
-    def _without(self, chosen: Bools) -> list[Room]:
-        """Returns, for each generation, how many GPUs of each node are not held by gangs in `chosen`.
+    def _without(self, gangs: Bools) -> list[Room]:
+        """Returns the GPUs of each node that are not held by the marked gangs, as a list with one `Room` for each
+        generation.
 
-        `chosen` (J,): marks running gangs.
+        `gangs` (J,): True for the running gangs whose GPUs are subtracted from the capacity of the nodes.
         """
         cluster, jobs = self.facts.snapshot.cluster, self.facts.jobs
-        workers = np.repeat(chosen, np.diff(jobs.place_start))
+        workers = np.repeat(gangs, np.diff(jobs.place_start))
         gpus = np.repeat(jobs.gpus, np.diff(jobs.place_start))[workers]
         held = np.bincount(jobs.place_node[workers], gpus, len(cluster.capacity)).astype(np.int64)
         return [Room((cluster.capacity - held)[nodes]) for nodes in self.nodes]
 
     def home(self, job: int) -> Spot | None:
-        """Returns the place where the gang runs or ran last. Returns None if its workers are not all on one
-        generation."""
+        """Returns the spot where the gang runs, or where it ran last if it is waiting now.
+
+        Returns None if the gang never ran, or if its workers were not all on nodes of one generation.
+        """
         k = self.home_of[job]
         if k == NOWHERE:
             return None
         return Spot(k, self._spots[self._bounds[job] : self._bounds[job + 1]])
 
     def go_home(self, job: int) -> bool:
-        """Places the gang where it runs or ran last. Returns False and changes nothing if these GPUs are not available.
+        """Gives the gang the GPUs of the nodes where it runs, or where it ran last. Returns whether this was possible.
 
-        For a waiting gang, GPUs that another gang holds are not available.
+        For a gang that holds these GPUs, it is possible as long as they are free. For any other gang, all of them must
+        be unheld. If it is not possible, nothing changes.
         """
         spot = self.home(job)
         if spot is None:
@@ -98,14 +123,15 @@ class Places:
             return False
         # The GPUs count as given instead of held, which changes nothing for gangs that avoid them anyway.
         self._held.remove(job)
-        levels = (self.free[k],) if job in self._settled else (self.free[k], self._unsettled[k])
-        self._take(job, spot, levels)
+        counts = (self.free[k],) if job in self._settled else (self.free[k], self._unsettled[k])
+        self._take(job, spot, counts)
         return True
 
     def stay(self, job: int) -> bool:
-        """Places the gang where it runs or ran last, and pins it there, so that it is not moved to make room.
+        """Gives the gang the GPUs of the nodes where it runs, or where it ran last, and pins it there.
 
-        Returns False and changes nothing if these GPUs are not available.
+        A pinned gang is not moved to other nodes in this round. Returns False and changes nothing if `go_home` finds
+        these GPUs not available.
         """
         if not self.go_home(job):
             return False
@@ -113,39 +139,48 @@ class Places:
         return True
 
     def close(self, closed: Bools) -> None:
-        """Closes the nodes marked in `closed` (N,): no further gang can be placed there. Gangs already placed there
-        stay."""
+        """Closes nodes: no further gang is placed on them in this round.
+
+        Gangs that were already given GPUs there keep them. All other running gangs there lose their hold on their GPUs.
+
+        `closed` (N,): True for the nodes to close.
+        """
         for job in sorted(self._held):
             spot = self.home(job)
             if spot is not None and closed[self.nodes[spot.generation][spot.nodes]].any():
-                self._let_go(job)
+                self._end_hold(job)
         for k, nodes in enumerate(self.nodes):
             for node in np.flatnonzero(closed[nodes]).tolist():
                 self.capacity[k].add(node, -self.free[k].gpus[node])
-                for level in (self.free[k], self.unheld[k], self._unsettled[k]):
-                    level.add(node, -max(level.gpus[node], 0))
+                for count in (self.free[k], self.unheld[k], self._unsettled[k]):
+                    count.add(node, -max(count.gpus[node], 0))
             self.free_gpus[k] = sum(self.free[k].gpus)
 
     def has_room(self, job: int, k: int) -> bool:
-        """Returns whether the gang fits into the free GPUs of generation `k`, including GPUs that running gangs
-        hold."""
+        """Returns whether the free GPUs of generation `k`, held ones included, are enough for the gang.
+
+        Each worker needs its GPUs on one node.
+        """
         if self.facts.size[job] > self.free_gpus[k]:
             return False
         return self.free[k].slots(self._gpus[job]) >= self.facts.workers[job]
 
     def place(self, job: int, generations: Iterable[int], *, held: bool) -> bool:
-        """Places the gang on the first of `generations` that has room. Returns False and changes nothing if none has.
+        """Gives the gang GPUs on new nodes of one of `generations`. Returns False and changes nothing if the gang does
+        not fit.
 
-        GPUs that other gangs hold are used only with `held`, and only if no generation has enough other GPUs.
+        - `generations`: the generations to try, in order of preference.
+        - `held`: whether the gang may also get GPUs that other gangs hold. Even then, unheld GPUs come first: on any
+          generation of the list, they are preferred to held GPUs.
         """
         roomy = [k for k in generations if self.has_room(job, k)]
         if not roomy:
             return False
         workers, gpus = self.facts.workers[job], self._gpus[job]
         choice = (self.unheld, self._unsettled, self.free) if held else (self.unheld,)
-        for levels in choice:
+        for counts in choice:
             for k in roomy:
-                nodes = levels[k].nodes_for(workers, gpus)
+                nodes = counts[k].nodes_for(workers, gpus)
                 if nodes is not None:
                     self.give(job, Spot(k, nodes))
                     return True
@@ -153,43 +188,44 @@ class Places:
 
     def give(self, job: int, spot: Spot) -> None:
         if job in self._held:
-            self._let_go(job)
+            self._end_hold(job)
         k = spot.generation
         self._take(job, spot, (self.free[k], self.unheld[k], self._unsettled[k]))
 
-    def _take(self, job: int, spot: Spot, levels: Iterable[Room]) -> None:
-        self._shift(spot, -self._gpus[job], levels)
+    def _take(self, job: int, spot: Spot, counts: Iterable[Room]) -> None:
+        self._add_gpus(spot, -self._gpus[job], counts)
         self.places[job] = spot
         on = self.on[spot.generation]
         for node in spot.nodes:
             on[node].add(job)
 
     def take_back(self, job: int) -> Spot:
-        """Takes back the GPUs of a placed gang and returns its place."""
+        """Takes the given GPUs back from a gang, so that they are unheld. Returns the spot that the gang had."""
         spot = self.places.pop(job)
         k = spot.generation
-        self._shift(spot, self._gpus[job], (self.free[k], self.unheld[k], self._unsettled[k]))
+        self._add_gpus(spot, self._gpus[job], (self.free[k], self.unheld[k], self._unsettled[k]))
         on = self.on[spot.generation]
         for node in spot.nodes:
             on[node].discard(job)
         return spot
 
-    def _shift(self, spot: Spot, gpus: int, levels: Iterable[Room]) -> None:
-        """Makes `gpus` more GPUs available for each worker at the place `spot`, in all of `levels`. A negative number
-        means fewer.
+    def _add_gpus(self, spot: Spot, gpus: int, counts: Iterable[Room]) -> None:
+        """Makes `gpus` more GPUs available for each worker of the spot, on the worker's node. A negative number means
+        fewer.
 
-        A level is a `Room`: one count of the GPUs that are available on each node.
+        `counts`: the counts of available GPUs that change, such as the free GPUs and the unheld GPUs of the spot's
+        generation. The total of free GPUs changes, too.
         """
         k, nodes = spot
-        for level in levels:
+        for count in counts:
             for node in nodes:
-                level.add(node, gpus)
+                count.add(node, gpus)
         self.free_gpus[k] += gpus * len(nodes)
 
-    def _let_go(self, job: int) -> None:
-        """Records that a running gang no longer holds its GPUs, so that other gangs may get them.
+    def _end_hold(self, job: int) -> None:
+        """Makes the GPUs that a running gang holds unheld.
 
-        This happens when the gang has been placed elsewhere, or may not keep these GPUs.
+        This happens when the gang is given GPUs on other nodes, or when one of its nodes is closed.
         """
         self._held.remove(job)
         k, gpus, settled = self.home_of[job], self._gpus[job], job in self._settled
@@ -198,21 +234,22 @@ class Places:
             if settled:
                 self._unsettled[k].add(node, gpus)
 
-    def fits(self, job: int, spot: Spot, level: Room) -> bool:
-        """Returns whether `level` has enough GPUs on each node for the gang to be placed at the spot.
+    def fits(self, job: int, spot: Spot, available: Room) -> bool:
+        """Returns whether each node of the spot has enough available GPUs for the gang's workers there.
 
-        A level is a `Room`: one count of the GPUs that are available on each node.
+        `available`: the number of available GPUs on each node of the spot's generation. The caller decides which GPUs
+        count as available, such as all free GPUs or only unheld ones.
         """
         gpus, nodes = self._gpus[job], spot.nodes
         if len(nodes) == 1:
-            return level.gpus[nodes[0]] >= gpus
-        return all(level.gpus[node] >= gpus * nodes.count(node) for node in set(nodes))
+            return available.gpus[nodes[0]] >= gpus
+        return all(available.gpus[node] >= gpus * nodes.count(node) for node in set(nodes))
 
 
 def _home_generation(cluster: Cluster, jobs: Jobs) -> Ints:
-    """Returns the generation on which each gang runs or ran last, as an array (J,).
+    """Returns the generation on which each gang runs, or ran last if it is waiting now, as an array (J,).
 
-    The result is NOWHERE for a gang that never ran, or whose workers are not all on one generation.
+    The result is NOWHERE for a gang that never ran, or whose workers were not all on nodes of one generation.
     """
     found = np.full(len(jobs), NOWHERE, dtype=np.int64)
     count = np.diff(jobs.place_start)

@@ -1,7 +1,14 @@
-"""Chooses the generation on which a gang is placed.
+"""Chooses the generation on which a picked gang gets GPUs, and gives it GPUs of this generation.
 
-It prefers the generation where the gang runs, then generations on which its account is owed time, then the fastest
-ones, then any.
+`filling.py` calls `place` for each gang whose turn it is. An account is *due* GPU time on a generation: the GPU-seconds
+that it should receive there until the next round, minus those that its gangs picked so far will use. The number is
+negative if the account is ahead of its share.
+
+Generations are preferred in this order:
+1. The generation where the gang runs now, if its nodes are available.
+2. Generations on which the account is due enough time for the gang. Faster generations come first.
+3. Any other generation on which no running gang has to give up GPUs. Faster generations come first.
+4. Any other generation. Generations on which the account is due most time come first.
 """
 
 from __future__ import annotations
@@ -11,14 +18,17 @@ from fairshare.policies.gandiva_fair.picked import Picked
 
 
 def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -> bool:
-    """Places the gang on one of `generations`. Returns whether it succeeded.
+    """Gives the gang GPUs of one of `generations`. Returns False if it finds no room for the gang; nothing has changed
+    then.
 
-    With `may_move`, other picked gangs may be moved to make room.
+    - `picked`: the gangs picked so far, and the state of all GPUs. The result is recorded in `picked.places`.
+    - `may_move`: whether gangs that were picked earlier in this round may be moved to make room. They are moved only if
+      no generation has room otherwise, and only in rounds that may preempt.
     """
     facts, places = picked.facts, picked.places
     if facts.running_on[job] in generations and picked.go_home(job):
         return True
-    groups = _groups(picked, job, generations)
+    groups = _speed_groups(picked, job, generations)
     chosen = [
         ks for ks, due in groups if len(groups) == 1 or due >= min(picked.least_due(job, k) for k in ks)
     ]
@@ -38,24 +48,29 @@ def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -
     return picked.make_room(job, generations, lambda other, _: account[other] == own)
 
 
-def _groups(picked: Picked, job: int, generations: list[int]) -> list[tuple[list[int], float]]:
-    """Returns groups of generations on which the job is equally fast, the fastest group first.
+def _speed_groups(picked: Picked, job: int, generations: list[int]) -> list[tuple[list[int], float]]:
+    """Divides `generations` into groups on which the job is about equally fast. Returns the groups, the fastest first.
 
-    Each result is a pair: the generations of the group, and the GPU-seconds that the account is owed there in total.
+    Each result is a pair: the generations of a group, and the GPU-seconds that the job's account is due on them in
+    total. The first generation of a group is the one where the gang runs or ran last. The others are sorted by the
+    GPU-seconds that the account is due there, most first.
     """
     due: list[float] = picked.due[picked.facts.account[job]].tolist()
     home = picked.places.home_of[job]
     if len(generations) == 1:
         return [(generations, due[generations[0]])]
     groups = []
-    for ks in _as_fast(picked, job, generations):
+    for ks in _equally_fast(picked, job, generations):
         first = sorted(ks, key=lambda k: (k != home, -due[k])) if len(ks) > 1 else ks
         groups.append((first, sum(due[k] for k in first)))
     return groups
 
 
-def _as_fast(picked: Picked, job: int, generations: list[int]) -> list[list[int]]:
-    """Returns groups of generations on which the job is equally fast, the fastest group first."""
+def _equally_fast(picked: Picked, job: int, generations: list[int]) -> list[list[int]]:
+    """Divides `generations` into groups on which the job is about equally fast. Returns the groups, the fastest first.
+
+    In a group, each speed is lower than the highest one by at most the factor SAME_SPEED.
+    """
     speeds = picked.facts.speed[job]
     key = speeds.tobytes(), tuple(generations)
     found = picked.as_fast.get(key)

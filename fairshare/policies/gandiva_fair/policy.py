@@ -1,4 +1,11 @@
-"""Version 2 of the policy gandiva_fair, assembled from the other modules of this package."""
+"""Contains the scheduling policy gandiva_fair, version 2, as the class that the scheduler calls in each round.
+
+The class joins the steps of a decision. It divides the cluster among accounts (`shares.py`), trades GPU time between
+them (`trades.py`), and picks gangs and nodes (`selection.py`). Between rounds, it updates the GPU time that accounts
+are owed (`balances.py`).
+
+Sizes of arrays: T accounts, K generations, J jobs.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +32,11 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class _Divided:
-    """The part of a plan that can be reused in the next round: shares and trades.
+    """The first half of a decision: the division of the cluster among accounts, including trades, before gangs are
+    picked.
 
-    It depends neither on what accounts are owed nor on where gangs run.
+    It depends neither on the GPU time that accounts are owed nor on the nodes where gangs run. The next round can
+    therefore reuse it if nothing else has changed.
     """
 
     tree: Tree
@@ -40,14 +49,16 @@ class _Divided:
 
     @property
     def share(self) -> Floats:
-        """Returns each account's share of each generation in GPUs, as an array (T, K)."""
+        """Returns each account's share after trades, in GPUs of each generation, as an array (T, K)."""
         return self.shares.share
 
 
 class GandivaFair(ByTickets[_Divided]):
-    """The default policy: divides GPU time by tickets, guarantees each account its part, and trades across generations.
+    """The default policy. It divides GPU time among accounts by tickets, and trades it between accounts across
+    generations.
 
-    Accounts take turns to run their gangs. There is one order of turns for all generations together.
+    Each account is guaranteed the GPUs of its entitlement that it can use. To decide which gangs run next, accounts
+    take turns. There is one order of turns for all generations together.
     """
 
     name: ClassVar[str] = "gandiva_fair"
@@ -55,9 +66,14 @@ class GandivaFair(ByTickets[_Divided]):
     needs: ClassVar[frozenset[Need]] = frozenset({Need.RATES, Need.OWN_ORDER, Need.RECLAIM})
 
     def start(self, view: Snapshot) -> State:
-        """Returns the first state: the balances `guaranteed` (T,), `total` (T,) and `owed` (T, K) in GPU-seconds.
+        """Returns the policy's state before its first round, from the GPU time that an earlier policy still owed
+        accounts.
 
-        See `Balances` for their meaning. What an earlier policy still owed accounts counts as guaranteed time.
+        The state has three arrays in GPU-seconds; see `Balances` for how they are used:
+        - `owed` (T, K): what the earlier policy owed each leaf account, by generation. It is 0 for inner accounts.
+        - `total` (T,): the sum of `owed` over generations. An inner account has the sum over all accounts below it.
+        - `guaranteed` (T,): `total`, with 0 in place of negative numbers. All GPU time that is owed counts as
+          guaranteed.
         """
         tree = Tree.of(view.accounts.parent)
         owed = np.where(tree.is_leaf[:, None], view.accounts.owed, 0.0)
@@ -99,9 +115,15 @@ class GandivaFair(ByTickets[_Divided]):
         return replace(seen, jobs=replace(seen.jobs, rate=within_reason(seen.jobs.rate)))
 
     def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> tuple[Shares, str | None]:
-        """Divides the cluster among accounts, before trades. Returns the shares, and a message for operators or None.
+        """Divides the cluster among accounts by tickets, before trades. Subclasses can override this division.
 
-        `sharing` (J, K): whether each job may run on each generation; False for preemptible jobs, which get no share.
+        Returns a pair: the shares, and a message for operators. The message is None if there is nothing to report, and
+        always None in this class.
+
+        - `seen`: the policy's input.
+        - `tree`: the account tree.
+        - `sharing` (J, K): whether each job may run on each generation. It is False for preemptible jobs, which earn no
+          share.
         """
         return share_out(seen, tree, sharing), None
 
@@ -119,7 +141,7 @@ class GandivaFair(ByTickets[_Divided]):
 
 
 def _without_dust(shares: Shares) -> Shares:
-    """Returns the shares rounded to 9 decimals, so that rounding errors do not appear as borrowed or lent GPUs."""
+    """Returns the shares rounded to 9 decimals. Without this, rounding errors would appear as borrowed or lent GPUs."""
     return Shares(*(np.round(gpus, 9) for gpus in (shares.entitled, shares.guaranteed, shares.share)))
 
 
@@ -141,7 +163,13 @@ def _plan(known: _Divided, picks: Picks) -> Decision:
 
 
 def _largest(tree: Tree, account: Ints, size: Floats) -> Floats:
-    """Returns the number of GPUs of the largest gang below each account, as an array (T,)."""
+    """Returns the GPUs of each account's largest gang, as an array (T,). It is 0 for an account without gangs.
+
+    The gangs of an account include those of all accounts below it.
+
+    - `account` (J,): the leaf account of each gang.
+    - `size` (J,): GPUs of each gang.
+    """
     found = np.zeros(len(tree.parent))
     np.maximum.at(found, account, size)
     for level in tree.levels[:0:-1]:

@@ -1,6 +1,11 @@
-"""Stops gangs of accounts that are ahead of their share, to make room for a gang of an account that is owed time.
+"""Preempts gangs of accounts that are ahead of their share, so that a gang of another account can move to a faster
+generation.
 
-This is done only if the gang finds no other room on the generation on which its account is owed time.
+`claims.py` calls this for a picked gang whose account is owed enough GPU time on the faster generation. It is the last
+resort, after moving other gangs has not made enough room there.
+
+An account is *due* GPU time on a generation: the GPU-seconds that it should receive there until the next round, minus
+those that its picked gangs will use. The account is *ahead* if this number is negative.
 """
 
 from __future__ import annotations
@@ -16,15 +21,18 @@ from fairshare.policies.gandiva_fair.room import Room
 
 
 def preempt_for(picked: Picked, job: int, k: int) -> list[int]:
-    """Moves a picked gang to generation `k` by stopping picked gangs of other accounts there.
+    """Moves a picked gang to generation `k`, and drops picked gangs of other accounts there to make room.
 
-    Returns the stopped gangs. Returns an empty list, and changes nothing, if this is not possible.
+    Returns the dropped gangs: they are not picked any more. Returns an empty list and changes nothing if too few gangs
+    can be dropped, or if limits do not allow the move.
+
+    `picked`: the gangs picked so far, changed in place.
     """
     facts, places, here = picked.facts, picked.places, int(picked.generation[job])
     if not picked.may_change(job, here, k):
         return []
     room, there = Room(np.array(places.free[k].gpus)), defaultdict[int, list[int]](list)
-    for other in _ahead(picked, k).tolist():
+    for other in _droppable(picked, k).tolist():
         if facts.account[other] != facts.account[job] and other not in places.pinned:
             for node in places.places[other].nodes:
                 room.add(node, facts.gpus[other])
@@ -50,16 +58,18 @@ def preempt_for(picked: Picked, job: int, k: int) -> list[int]:
     return gone
 
 
-def _ahead(picked: Picked, k: int) -> Ints:
-    """Returns the picked gangs on generation `k` that can be stopped because their account has received more than its
-    share.
+def _droppable(picked: Picked, k: int) -> Ints:
+    """Returns the picked gangs on generation `k` that may be dropped, because their account is ahead of its share.
 
-    The account must be ahead of its share by at least the GPU-seconds that the gang uses in one quantum. This must be
-    true on generation `k`, and also in total over all generations on which the gang may run. The account then still has
-    the time that it is due after the gang is stopped.
+    The account must be ahead on generation `k` by at least the GPU-seconds that the gang uses in one quantum. It must
+    also be ahead by that much in total, over all generations on which the gang may run. The account therefore still
+    gets all GPU time that it is due after the gang is dropped.
 
-    Gangs of the account that is furthest ahead come first. Among gangs of one account, those that the account wants
-    least come first.
+    Gangs that must keep their GPUs are left out: running services and sessions, and gangs within their minimum time
+    before preemption.
+
+    The gangs of the account that is furthest ahead come first. Among gangs of one account, the gang that the account
+    wants least comes first.
     """
     facts = picked.facts
     some = np.flatnonzero((picked.generation == k) & ~facts.stays)

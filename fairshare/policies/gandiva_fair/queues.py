@@ -1,6 +1,9 @@
-"""Divides an amount that each account has, such as GPUs, among the entries of the account's queue, such as its jobs.
+"""Computes queues of many owners together: each owner has an amount, and its entries take from the amount in order.
 
-The queues of many accounts are computed together.
+An owner is, for example, an account. Its entries are its jobs, and its amount is the GPUs that it holds. Trades use
+this to find out which jobs get the GPUs of an account.
+
+Sizes of arrays: L owners, N entries of all owners together, G groups of entries.
 """
 
 from __future__ import annotations
@@ -16,80 +19,93 @@ LEAST_GPUS = 1e-6  # fewer GPUs count as zero
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The queues of L accounts, with N entries in total. The entries of an account are adjacent.
+    """The queues of L owners, with N entries in total. All entries of an owner are adjacent, in the order in which they
+    are served.
 
-    Adjacent entries can form a group, whose entries are served together.
+    Adjacent entries of an owner can form a group. The entries of a group are served at the same time, in proportion to
+    their sizes.
     """
 
-    leaf: Ints  # (N,)
+    owner: Ints  # (N,)
     head: Ints  # (G,) the first entry of each group
     group: Ints  # (N,) the group of each entry
 
     @classmethod
-    def of(cls, leaf: Ints, group: Ints) -> Queue:
-        """Creates the queues. `leaf` (N,): account of each entry. `group` (N,): equal numbers for entries served
-        together.
+    def of(cls, owner: Ints, group: Ints) -> Queue:
+        """Creates the queues.
 
-        Entries of a group must be adjacent.
+        - `owner` (N,): the owner of each entry, as a number from 0, in ascending order.
+        - `group` (N,): a number for each entry. Adjacent entries with the same number form a group. They must have the
+          same owner.
         """
         new = np.ones(len(group), dtype=bool)
         new[1:] = group[1:] != group[:-1]
-        return cls(leaf, np.flatnonzero(new), np.cumsum(new) - 1)
+        return cls(owner, np.flatnonzero(new), np.cumsum(new) - 1)
 
     @classmethod
-    def one_by_one(cls, leaf: Ints) -> Queue:
-        each = np.arange(len(leaf))
-        return cls(leaf, each, each)
+    def one_by_one(cls, owner: Ints) -> Queue:
+        each = np.arange(len(owner))
+        return cls(owner, each, each)
 
-    def fill(self, size: Floats, most: Floats) -> Floats:
-        """Divides an amount of each account among its entries, group after group. Returns the part of each entry, (N,).
+    def fill(self, size: Floats, amount: Floats) -> Floats:
+        """Divides the amount of each owner among its entries, group after group. Returns what each entry gets, as an
+        array (N,).
 
-        `size` (N,) is the most that each entry gets. `most` (L,) is the amount of each account. If too little is left
-        for a group, its entries share the rest in proportion to size.
+        - `size` (N,): how much each entry wants.
+        - `amount` (L,): the amount of each owner.
+
+        Each group gets all that it wants, until the amount is used up. If less is left than a group wants, all entries
+        of the group get the same fraction of their size. For example, an amount of 5 is divided among sizes 4, 2 and 3
+        as 4, 1 and 0 if each entry is a group.
         """
         if not len(self.head):
             return np.zeros(0)
         total = np.add.reduceat(size, self.head)
-        groups = Queue.one_by_one(self.leaf[self.head])
-        taken = np.clip(most[groups.leaf] - groups.before(total), 0.0, total)
+        groups = Queue.one_by_one(self.owner[self.head])
+        taken = np.clip(amount[groups.owner] - groups.before(total), 0.0, total)
         part = np.divide(taken, total, out=np.zeros_like(total), where=total > 0)
         found: Floats = size * part[self.group]
         return found
 
     def before(self, size: Floats) -> Floats:
-        """Returns, for each entry, the sum of sizes of the account's earlier entries, as an array (…, N).
+        """Returns, for each entry, the sum of the sizes of its owner's earlier entries, as an array (…, N).
 
-        `size` (…, N) has the size of each entry.
+        `size` (…, N): the size of each entry. For example, sizes 4, 2 and 3 of one owner give 0, 4 and 6.
         """
         before = np.cumsum(size, axis=-1) - size
-        new = np.ones(len(self.leaf), dtype=bool)
-        new[1:] = self.leaf[1:] != self.leaf[:-1]
+        new = np.ones(len(self.owner), dtype=bool)
+        new[1:] = self.owner[1:] != self.owner[:-1]
         found: Floats = before - before[..., new].take(np.cumsum(new) - 1, axis=-1)
         return found
 
-    def mean(self, of: Floats, size: Floats, leaf: Ints, depth: Floats, *, first: bool) -> Floats:
-        """Returns the mean of the values `of` (N,) at the front of each account's queue, as an array (M,).
+    def mean(self, values: Floats, size: Floats, owners: Ints, depth: Floats, *, first: bool) -> Floats:
+        """Returns the mean of a value over the first or the last entries of M owners' queues, weighted by size, as an
+        array (M,).
 
-        - `leaf` (M,): the accounts.
-        - `size` (N,): the size of each entry, its weight in the mean.
-        - `depth` (M,): how much of each queue counts, as a sum of sizes.
-        - `first`: if false, the end of the queue counts instead of the front.
+        - `values` (N,): the value of each entry.
+        - `size` (N,): the size of each entry.
+        - `owners` (M,): the owners, as numbers from 0.
+        - `depth` (M,): which entries count: those whose sizes add up to this number. If the limit falls inside a group,
+          the group counts in part.
+        - `first`: True if the first entries of each queue count, False if the last entries count.
 
-        The mean is 0 for an account without entries.
+        The mean is 0 for an owner without entries, and where `depth` is 0.
         """
         if not len(self.head):
-            return np.zeros(len(leaf))
-        # Running sums over the groups of all accounts; the sum at a distance `depth` from an account's begin or end is
+            return np.zeros(len(owners))
+        # Running sums over the groups of all owners; the sum at a distance `depth` from an owner's begin or end is
         # interpolated.
-        sizes, sums = (np.append(0.0, np.cumsum(np.add.reduceat(x, self.head))) for x in (size, size * of))
-        heads = self.leaf[self.head]
-        groups = np.bincount(heads, minlength=int(leaf.max(initial=-1)) + 1)
-        end = np.cumsum(groups)[leaf]
-        begin = end - groups[leaf]
+        sizes, sums = (
+            np.append(0.0, np.cumsum(np.add.reduceat(x, self.head))) for x in (size, size * values)
+        )
+        heads = self.owner[self.head]
+        groups = np.bincount(heads, minlength=int(owners.max(initial=-1)) + 1)
+        end = np.cumsum(groups)[owners]
+        begin = end - groups[owners]
         depth = np.minimum(depth, sizes[end] - sizes[begin])
         if first:
             found = np.interp(sizes[begin] + depth, sizes, sums) - sums[begin]
         else:
             found = sums[end] - np.interp(sizes[end] - depth, sizes, sums)
-        mean: Floats = np.divide(found, depth, out=np.zeros(len(leaf)), where=depth > LEAST_GPUS)
+        mean: Floats = np.divide(found, depth, out=np.zeros(len(owners)), where=depth > LEAST_GPUS)
         return mean

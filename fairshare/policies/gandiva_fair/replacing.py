@@ -1,6 +1,10 @@
-"""Replaces picked gangs that would start now by better choices of the same account.
+"""Improves which gangs of an account run, after the gangs of a round have been picked (local search by exchange).
 
-A better choice is either a gang that is already running, or a gang that leaves no GPU of the node free.
+A picked gang that does not run yet would have to start. Another gang of the same account replaces it in two cases:
+- The other gang is running and was not picked. It can continue instead.
+- The other gang is larger and also uses the GPUs that are free on the same node.
+
+`filling.py` calls `replace_starting`.
 """
 
 from __future__ import annotations
@@ -19,21 +23,24 @@ from fairshare.policies.gandiva_fair.turns import Turns
 
 
 def replace_starting(picked: Picked, turns: Turns) -> bool:
-    """Replaces picked gangs that would start now by other gangs of the same account.
+    """Replaces picked gangs that would start now by better gangs of the same account. Returns whether any gang was
+    replaced.
 
-    The replacement is either a gang that is already running, or a gang that leaves no GPU of its node free. Returns
-    whether any gang was replaced.
+    The file's docstring says which gangs are better.
+
+    - `picked`: the gangs picked so far, changed in place.
+    - `turns`: the order of turns. It is informed of each replacement.
     """
     went_on = _resume_running(picked, turns)
-    return _fill_holes(picked, turns) or went_on
+    return _fill_nodes(picked, turns) or went_on
 
 
 def _resume_running(picked: Picked, turns: Turns) -> bool:
-    """Lets running gangs that were not picked continue. They replace picked gangs of the same account that would start
-    and that the account wants less.
+    """Picks running gangs that were not picked before, in place of gangs that would start. Returns whether any gang was
+    replaced.
 
-    Such a running gang was not picked in its turn, because other gangs had been given its GPUs. Those gangs have been
-    moved since. Returns whether any gang was replaced.
+    The replaced gangs belong to the same account, which wants them less than the running gang. They are replaced only
+    if the running gang then fits. Nothing changes in rounds that may not move running gangs.
     """
     facts = picked.facts
     if not facts.may_move:
@@ -60,55 +67,64 @@ def _resume_running(picked: Picked, turns: Turns) -> bool:
     return found
 
 
-def _replace(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> list[int]:
-    """Replaces some of the picked gangs in `less` by the gang `other`. Returns the replaced gangs.
+def _replace(picked: Picked, turns: Turns, running: int, less: Iterable[int]) -> list[int]:
+    """Picks the gang `running` in place of some of the picked gangs in `less`. Returns the gangs that it replaces.
 
-    All replaced gangs are on one generation. Gangs that come first in `less` are replaced first. Returns an empty list
-    and changes nothing if the GPUs of all these gangs do not suffice.
+    `less`: gangs that would start, all of the same account as `running`. Gangs that come first are replaced first.
+
+    All replaced gangs are on one generation. `running` gets their GPUs and free GPUs, which can be on other nodes than
+    those where it runs. Returns an empty list and changes nothing if it does not fit even then, or if limits do not
+    allow it.
     """
     facts, places = picked.facts, picked.places
     on: dict[int, list[int]] = defaultdict(list)
     room: dict[int, Room] = {}
     for job in less:
         k, nodes = places.places[job]
-        if not facts.sharing[other, k]:
+        if not facts.sharing[running, k]:
             continue
         on[k].append(job)
         if k not in room:
             room[k] = Room(np.array(places.free[k].gpus))
         for node in nodes:
             room[k].add(node, facts.gpus[job])
-        found = room[k].nodes_for(facts.workers[other], facts.gpus[other])
+        found = room[k].nodes_for(facts.workers[running], facts.gpus[running])
         if found is None:
             continue
-        lacks = {node for node in found if places.free[k].gpus[node] < facts.gpus[other] * found.count(node)}
+        lacks = {
+            node for node in found if places.free[k].gpus[node] < facts.gpus[running] * found.count(node)
+        }
         gone = [one for one in on[k] if lacks.intersection(places.places[one].nodes)]
-        if gone and picked.exchange(gone, other, Spot(k, found)):
-            turns.exchanged(gone, other)
+        if gone and picked.exchange(gone, running, Spot(k, found)):
+            turns.exchanged(gone, running)
             return gone
     return []
 
 
-def _fill_holes(picked: Picked, turns: Turns) -> bool:
-    """Replaces one-worker gangs that would start by larger gangs that also use the free GPUs of the node.
+def _fill_nodes(picked: Picked, turns: Turns) -> bool:
+    """Replaces gangs that would start by larger gangs that also use the node's free GPUs. Returns whether any gang was
+    replaced.
 
-    Both gangs have the same account and priority, and either both are within the guarantee or neither is. Returns
-    whether any gang was replaced.
+    For example, a gang of 4 GPUs would start on a node with 8 GPUs, and the other 4 are free. A gang of 8 GPUs replaces
+    it.
+
+    Both gangs have one worker, and the same account and priority. No gang is replaced if only the additional GPUs would
+    exceed the guarantee of the account, or of an account above it in the tree.
     """
     facts, places, found = picked.facts, picked.places, False
     priority: list[int] = facts.jobs.priority.tolist()
-    # kinds of gangs, with the hole beside them, for which a swap failed since the last success
+    # kinds of gangs, with the free GPUs beside them, for which a swap failed since the last success
     in_vain = set[tuple[int, ...]]()
     for k, free in enumerate(places.free):
         for node in in_order(free.at_least(1)):
             for job in sorted(places.on[k][node], key=lambda job: -facts.order[job]):
-                hole = free.gpus[node]
-                if not hole or facts.workers[job] > 1 or facts.running_on[job] != NOWHERE:
+                unused = free.gpus[node]
+                if not unused or facts.workers[job] > 1 or facts.running_on[job] != NOWHERE:
                     continue
-                alike = facts.account[job], priority[job], k, facts.size[job], hole, turns.is_first(job)
+                alike = facts.account[job], priority[job], k, facts.size[job], unused, turns.is_first(job)
                 if alike in in_vain:
                     continue
-                if _swap(picked, turns, job, Spot(k, [node]), hole):
+                if _swap(picked, turns, job, Spot(k, [node]), unused):
                     in_vain.clear()
                     found = True
                 else:
@@ -116,18 +132,23 @@ def _fill_holes(picked: Picked, turns: Turns) -> bool:
     return found
 
 
-def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, hole: int) -> bool:
-    """Replaces the picked gang `job` at `spot` by a gang that also uses the `hole` free GPUs of its node.
+def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, unused: int) -> bool:
+    """Replaces the picked gang `job` by a gang that also uses the free GPUs of its node. Returns whether it was
+    replaced.
 
-    Returns whether `job` was replaced. The candidates are gangs of one worker with the same account and priority as
-    `job`. They are tried in the order in which the account wants them. The first one that fills the node replaces
-    `job`. The search stops without a replacement at two kinds of running gangs:
-    - A running gang that fits on the node, but does not fill it.
-    - A running gang that fills the node but may not replace `job`, for example because `job` is the gang that the
-      account wants most of all.
+    - `spot`: the generation and the node of `job`.
+    - `unused`: the free GPUs of this node. A gang *fills* the node if it has exactly `unused` GPUs more than `job`.
+
+    The candidates are gangs of one worker with the same account and priority as `job`, in the order in which the
+    account wants them. The first candidate that fills the node replaces `job`, if limits allow it.
+
+    The search ends without a replacement if it meets one of two kinds of running gangs:
+    - A running gang that is small enough for the node, but does not fill it.
+    - A running gang that fills the node but may not replace `job`, for example because the account wants `job` most of
+      all its gangs.
     """
-    facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + hole
-    if not turns.is_same_claim(job, hole):
+    facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + unused
+    if not turns.is_same_claim(job, unused):
         return False
     for other in turns.alike(job):
         runs, fills = facts.running_on[other] != NOWHERE, facts.size[other] == size

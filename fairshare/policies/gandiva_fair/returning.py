@@ -1,6 +1,7 @@
-"""Moves picked gangs back to the nodes where they run, if all other gangs still fit.
+"""Moves picked gangs back to the nodes where they run, to avoid migrations.
 
-This is done once all gangs are picked, and avoids unnecessary migrations.
+While gangs are picked, running gangs are sometimes moved to other nodes to make room. Once all gangs are picked, it can
+turn out that they also fit without such a move.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from fairshare.policies.gandiva_fair.room import Room
 
 
 def return_home(places: Places) -> None:
-    """Moves picked running gangs back to the nodes where they run, one generation at a time.
+    """Moves picked gangs back to the nodes where they run now, one generation at a time.
 
-    A generation is left unchanged if the other gangs would not fit.
+    Other picked gangs can get other nodes of the generation for this, except pinned gangs. If not all gangs of the
+    generation fit then, the generation stays unchanged.
+
+    `places`: the gangs that were given GPUs, changed in place.
     """
     here: list[list[int]] = [[] for _ in places.nodes]
     for job, spot in places.places.items():
@@ -33,9 +37,13 @@ def return_home(places: Places) -> None:
 
 
 def _pack(places: Places, k: int, stay: dict[int, Spot], jobs: list[int]) -> None:
-    """Places `jobs` on generation `k` from scratch. Gangs in `stay` get the given places.
+    """Gives all gangs in `jobs` GPUs on nodes of generation `k`, from scratch. Changes nothing if they do not all fit.
 
-    Changes nothing if not all gangs fit.
+    - `stay`: for some of the gangs, the spot that they must get.
+    - `jobs`: all gangs that were given GPUs of this generation.
+
+    The gangs that are not in `stay` follow, those with the largest workers first. Each gets the nodes where it ran last
+    if it fits there, otherwise the nodes where it fits most tightly.
     """
     facts = places.facts
     nodes = [node for spot in stay.values() for node in spot.nodes]

@@ -1,8 +1,11 @@
-"""Counts GPUs on the nodes of one generation, and finds the nodes where gangs fit best.
+"""Counts the available GPUs on the nodes of one generation, and finds the nodes where gangs fit best (bin packing, best
+fit).
 
-A set of nodes is stored as an integer with one bit for each node. All nodes with the same number of GPUs form one set.
-The time of a query therefore depends on the number of different GPU counts, which is small, and hardly on the number of
-nodes.
+Nodes are numbered from 0 within the generation. A set of nodes is stored as a bit mask: an integer in which bit i is 1
+if node i belongs to the set.
+
+For each number of available GPUs, there is one set: the nodes with exactly this number. The time of a query therefore
+depends on how many different numbers occur, and hardly on the number of nodes.
 """
 
 from __future__ import annotations
@@ -17,18 +20,23 @@ ANY = -1  # the set of all nodes: every bit is set
 
 
 class Room:
-    """The number of available GPUs on each node of a generation. Sets of nodes are integers with one bit for each
-    node."""
+    """The number of available GPUs on each of the N nodes of one generation.
+
+    The owner of a `Room` decides which GPUs count as available, such as all GPUs that this round has not given to a
+    gang.
+    """
 
     def __init__(self, gpus: Ints) -> None:
-        """Creates the counts from `gpus` (N,), the available GPUs of each node. A node with a negative number has no
-        room."""
+        """Creates the counts from `gpus` (N,), the number of available GPUs of each node.
+
+        A number may be negative. No worker fits on such a node.
+        """
         self.gpus: list[int] = gpus.tolist()
         self._having: dict[int, int] = {have: _as_bits(gpus == have) for have in np.unique(gpus).tolist()}
         self._slots: dict[int, int] = {}  # results of `slots` since the last change
 
     def add(self, node: int, gpus: int) -> None:
-        """Adds `gpus` GPUs to the node."""
+        """Makes `gpus` more GPUs available on the node. A negative number means fewer."""
         before, bit, having = self.gpus[node], 1 << node, self._having
         now = self.gpus[node] = before + gpus
         if not (rest := having[before] ^ bit):
@@ -39,7 +47,11 @@ class Room:
         self._slots.clear()
 
     def slots(self, gpus: int) -> int:
-        """Returns how many workers with `gpus` GPUs each fit on all nodes together."""
+        """Returns how many workers fit on all nodes together, if each worker needs `gpus` GPUs on one node.
+
+        For example, three workers with 4 GPUs each fit on two nodes with 9 and 6 available GPUs: two on the first node
+        and one on the second.
+        """
         found = self._slots.get(gpus)
         if found is None:
             found = self._slots[gpus] = self.slots_among(ANY, gpus)
@@ -53,31 +65,35 @@ class Room:
         return found
 
     def at_least(self, gpus: int) -> int:
-        """Returns the nodes that have at least `gpus` GPUs, as a bit mask."""
+        """Returns the set of the nodes with at least `gpus` available GPUs, as a bit mask."""
         return sum(here for have, here in self._having.items() if have >= gpus)
 
     def sizes(self, least: int) -> dict[int, int]:
-        """Returns the different numbers of available GPUs, each with the first node that has exactly that number.
+        """Returns each number of available GPUs that some node has, mapped to the first node with exactly that number.
 
         The numbers are in ascending order. Numbers below `least` are left out.
         """
         return {have: _first(self._having[have]) for have in sorted(self._having) if have >= least}
 
     def tightest(self, gpus: int, among: int = ANY) -> int | None:
-        """Returns the node on which a worker of `gpus` GPUs fits most tightly; None if no node has enough available
-        GPUs.
+        """Returns the node with the fewest available GPUs among those with at least `gpus`. Returns None if there is no
+        such node.
 
-        This is the node with the fewest available GPUs among the nodes with at least `gpus`. `among`: a bit mask of the
-        nodes that are considered, by default all.
+        `among`: the set of nodes to choose from, as a bit mask; by default all nodes.
         """
         fit = [have for have, nodes in self._having.items() if have >= gpus and nodes & among]
         return _first(self._having[min(fit)] & among) if fit else None
 
     def nodes_for(self, workers: int, gpus: int, among: int = ANY) -> list[int] | None:
-        """Returns the node of each worker of a gang, or None if the gang does not fit.
+        """Returns the nodes for a gang's workers, as a list with one node for each worker. Returns None if the gang
+        does not fit.
 
-        It prefers the fewest nodes, then nodes on which the fewest GPUs remain, like `placement.fit`. Only nodes in the
-        bit mask `among` are considered. `gpus` is the number of GPUs of one worker.
+        It prefers the fewest nodes. Among choices with the same number of nodes, it prefers nodes on which few GPUs
+        remain, like `placement.fit`.
+
+        - `workers`: the number of workers. Several workers can be on one node.
+        - `gpus`: GPUs that each worker needs on its node.
+        - `among`: the set of nodes to choose from, as a bit mask; by default all nodes.
         """
         node = self.tightest(workers * gpus, among)
         if node is not None:
@@ -98,13 +114,16 @@ class Room:
         return None if last is None else found + [last] * rest
 
     def nearest(self, gpus: int, capacity: Room) -> Iterator[tuple[int, int]]:
-        """Yields the nodes on which room for one more worker of `gpus` GPUs can be made by freeing GPUs.
+        """Yields nodes on which one more worker of `gpus` GPUs would fit if some GPUs in use there were made available.
 
-        Each result is a pair: the node, and how many GPUs must be available on it in the end. This number is the next
-        multiple of `gpus` above the number that is available now. It exceeds `gpus` on a node that already has room for
-        a worker. Nodes on which the fewest GPUs must be freed come first.
+        Each result is a pair: the node, and the number of available GPUs that it must then have. This number is the
+        next multiple of `gpus` above the present number. For example, with workers of 4 GPUs it is 4 for a node with 3
+        available GPUs, and 8 for a node with 5.
 
-        `capacity`: all GPUs of each node, whether available or not. Nodes whose capacity is too small are left out.
+        Nodes on which the fewest further GPUs are needed come first.
+
+        `capacity`: all GPUs of each node, in use or not. A node is left out if its capacity is below the number that it
+        must have.
         """
         lacking: dict[int, int] = {}
         for have, nodes in self._having.items():
@@ -117,7 +136,7 @@ class Room:
 
 
 def in_order(nodes: int) -> Iterator[int]:
-    """Yields the nodes of a set, given as a bit mask, in ascending order."""
+    """Yields the nodes of a set in ascending order. `nodes`: the set, as a bit mask."""
     while nodes:
         node = _first(nodes)
         nodes ^= 1 << node

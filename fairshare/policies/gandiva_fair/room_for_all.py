@@ -1,4 +1,7 @@
-"""Handles the simple case that all gangs fit together: picks all of them. Running gangs stay where possible."""
+"""Handles the simple case of a round: all gangs can run at the same time, so that no account has to wait for its turn.
+
+`selection.py` tries this first.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,17 @@ _SMALL = 300
 
 
 def pick_all(facts: Facts) -> Picked | None:
-    """Picks all gangs that can run, except preemptible ones, if all of them can run at the same time. Otherwise returns
+    """Picks all gangs that may run, except preemptible ones, if they all can run at the same time. Otherwise returns
     None.
 
-    Also returns None in three cases:
-    - An account would make less progress than with its guaranteed GPUs.
-    - Running gangs must not be moved in this round.
-    - Nodes are closed.
+    Returns None in these cases:
+    - The gangs do not all fit, or limits do not allow all of them.
+    - An account would make less progress than with its guaranteed GPUs, because some of its jobs would get slower GPUs.
+    - This round may not move running gangs.
+    - Nodes are closed to new gangs.
 
-    Running gangs are moved only if necessary: at first none may be moved, then only the smallest, then gradually larger
-    ones. If more than _SMALL gangs run, none is moved.
+    Running gangs stay where they are if possible. If not all gangs fit then, the smallest running gangs may be moved,
+    then also larger ones, step by step. If more than _SMALL gangs run, none is moved.
     """
     if not facts.may_move or facts.snapshot.cluster.closed is not None:
         return None
@@ -51,7 +55,12 @@ def pick_all(facts: Facts) -> Picked | None:
 
 
 def _place_rest(picked: Picked, jobs: list[int]) -> bool:
-    """Places and picks all `jobs` beside the gangs picked so far. Returns whether all of them fit."""
+    """Gives all gangs in `jobs` GPUs and picks them, in addition to the gangs picked so far. Returns whether this
+    succeeded.
+
+    It fails if the gangs do not all fit, or if limits do not allow one of them. `picked` can then contain only some of
+    the gangs, and must not be used any more.
+    """
     facts, places = picked.facts, picked.places
     if sum(facts.size[job] for job in jobs) > sum(places.free_gpus):
         return False
@@ -66,13 +75,18 @@ def _place_rest(picked: Picked, jobs: list[int]) -> bool:
 
 
 def _by_speed(facts: Facts, job: int) -> list[int]:
-    """Returns the generations on which the job may run, its fastest first; none for a preemptible job."""
+    """Returns the generations on which the job may run, the fastest first. The list is empty for a preemptible job."""
     speed = facts.speed[job]
     return sorted(np.flatnonzero(facts.sharing[job]).tolist(), key=lambda k: (-speed[k], k))
 
 
 def _is_worse_off(picked: Picked) -> bool:
-    """Returns whether any account makes less progress with the picked gangs than with its guaranteed GPUs."""
+    """Returns whether any account makes less progress with the picked gangs than it would make with its guaranteed
+    GPUs.
+
+    Progress is a number of GPUs, each weighted by its speed for the job: 1 on the job's fastest generation, 0.5 at half
+    that speed.
+    """
     facts = picked.facts
     if (facts.speed[facts.able] > 1 / SAME_SPEED).all():
         return False

@@ -1,8 +1,14 @@
-"""Measures the speeds of jobs that trades need, by swapping two gangs of an account between generations.
+"""Swaps gangs between generations so that the speeds of their jobs can be measured there (profiling).
 
-Gandiva_fair (EuroSys '20, section 3.3) profiles jobs on the generations that they may use. Here two gangs of the same
-shape and account swap places. All accounts keep their GPUs of every generation, so that profiling costs other accounts
-nothing. A gang is moved for this purpose at most once for each generation.
+Trades need the speed of a job on both generations of a trade. A measured speed is called a *sample*. To get samples,
+two gangs of the same account and shape swap their places on two generations. The account keeps its GPUs of each
+generation, so that profiling costs other accounts nothing. Two gangs have the same shape if they have the same number
+of workers and of GPUs per worker.
+
+A gang is moved for this purpose at most once for each generation. Gandiva_fair (EuroSys '20, section 3.3) also profiles
+jobs on the generations that they may use.
+
+Sizes of arrays: T accounts, K generations, J jobs.
 """
 
 from __future__ import annotations
@@ -21,11 +27,19 @@ TRIES = 16
 
 
 def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) -> Picks:
-    """Returns the picks, with at most one pair of gangs of each account swapped so that their speeds can be measured.
+    """Returns a copy of `picks` in which gangs are swapped so that their speeds can be measured: at most one pair of
+    each account.
 
-    The first gang of a pair was measured on the generation where it runs, but not on that of the second gang. The
-    second gang must be able to run where the first one runs. Preemptible gangs are not swapped. Only accounts that
-    trade, or are below an account that trades, take part. `able` (J, K) says on which generations each job may run.
+    The first gang of a pair runs on a generation where its speed is known, and goes to one where its speed is not
+    known. The second gang was picked for that generation, and goes to the generation of the first.
+
+    Only gangs of accounts that trade, or that are below an account that trades, are swapped. Preemptible gangs, running
+    services and sessions, and gangs on closed nodes are never swapped. A running gang is swapped only after it has had
+    its GPUs for half a quantum and for the minimum time before preemption.
+
+    Returns `picks` unchanged if trading is off, or if this round may not move running gangs.
+
+    `able` (J, K): whether each job may run on each generation.
     """
     jobs, settings = snapshot.jobs, snapshot.settings
     able = jobs.sharing(able)
@@ -40,11 +54,11 @@ def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) 
     picked = np.flatnonzero(movable)
     picked = picked[np.argsort(jobs.account[picked], kind="stable")]
     settled = jobs.resident >= max(settings.min_hold, settings.quantum / 2)
-    curious = _curious(jobs, able, generation, picked) & settled[picked]
+    unmeasured = _should_be_measured(jobs, able, generation, picked) & settled[picked]
     bounds = np.flatnonzero(np.diff(jobs.account[picked], prepend=-1, append=-1)).tolist()
     for begin, end in pairwise(bounds):
         own = picked[begin:end][settled[picked[begin:end]] | (jobs.running_on[picked[begin:end]] == NOWHERE)]
-        for first in picked[begin:end][curious[begin:end]][:TRIES].tolist():
+        for first in picked[begin:end][unmeasured[begin:end]][:TRIES].tolist():
             second = _partner(jobs, able, generation, own, first)
             if second is not None:
                 nodes[first], nodes[second] = nodes[second], nodes[first]
@@ -54,18 +68,23 @@ def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) 
 
 
 def _trades(snapshot: Snapshot, tree: Tree) -> Bools:
-    """Returns the accounts that trade or are below an account that trades, as a mask (T,)."""
+    """Returns which accounts trade, or are below an account that trades, as a mask (T,)."""
     found = snapshot.accounts.trades.copy()
     for level in tree.levels[1:]:
         found[level] |= found[tree.parent[level]]
     return found
 
 
-def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
-    """Returns which of the `picked` gangs should be measured on another generation, as a mask.
+def _should_be_measured(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
+    """Returns which of the gangs in `picked` should be measured on another generation, as a mask with one entry for
+    each of them.
 
-    Such a gang continues on a generation where its speed is known, and may also run on a generation where its speed is
-    unknown. `generation` (J,): the generation on which each gang is placed.
+    Such a gang continues on a generation where its speed is known. It may also run on a generation where its speed is
+    not known.
+
+    - `able` (J, K): whether each job may run on each generation.
+    - `generation` (J,): the generation for which each gang was picked.
+    - `picked`: indices of gangs.
     """
     here = generation[picked]
     known = np.isfinite(jobs.rate[picked])
@@ -75,11 +94,20 @@ def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
 
 
 def _partner(jobs: Jobs, able: Bools, generation: Ints, own: Ints, first: int) -> int | None:
-    """Returns the gang with which the gang `first` should swap places, or None if there is no suitable gang.
+    """Returns the gang that should swap its place with the gang `first`, or None if there is no suitable gang.
 
-    The partner is one of `own`, the gangs of the same account that may be moved. It has the same shape, is placed on a
-    generation where `first` was not measured, and may run on the generation of `first`. `generation` (J,): the
-    generation on which each gang is placed.
+    A gang is suitable if all of this is true:
+    - It has the same number of workers, and of GPUs per worker, as `first`.
+    - It was picked for a generation on which `first` may run and has not been measured.
+    - It may run on the generation of `first`.
+    - It has been measured on the generation for which it was picked, or has not been measured on that of `first`.
+
+    A gang that has not been measured on the generation of `first` is preferred, because the swap then gives two
+    samples.
+
+    - `able` (J, K): whether each job may run on each generation.
+    - `generation` (J,): the generation for which each gang was picked.
+    - `own`: the gangs of the same account that may be moved.
     """
     missing = able[first] & ~np.isfinite(jobs.rate[first])
     here, there = generation[first], generation[own]

@@ -1,4 +1,7 @@
-"""Searches for places for all given gangs together, by depth-first search."""
+"""Searches for nodes for several gangs together, by depth-first search with backtracking.
+
+`room_for_all.py` uses it to find out whether all gangs of a round fit at the same time.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,22 @@ STEPS = 3000
 
 
 def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int]]) -> bool:
-    """Places all `jobs` beside the gangs already placed. Returns False and changes nothing if the search fails.
+    """Gives all gangs in `jobs` GPUs that are still free. Returns False and changes nothing if it does not find room
+    for all.
 
-    `prefer` has, for each job, the generations where it may be placed, the best first. Gangs with large workers are
-    placed first. A gang is placed where it fits most tightly; other places are tried if the remaining gangs then find
-    no room. To notice this early, the search compares free and needed GPUs for sets of generations (Hall's condition).
-    It gives up after STEPS + `len(jobs)` steps.
+    `prefer`: for each gang, the generations on which it may run, the best first.
+
+    The search places one gang after another, gangs with the largest workers first. A gang gets the nodes where it runs
+    or ran last, if possible, otherwise nodes where it fits most tightly. If a later gang then finds no room, the search
+    goes back and tries another spot for an earlier gang. It also goes back if the remaining gangs need more GPUs of
+    some set of generations than are free there (Hall's condition).
+
+    The search gives up after STEPS + `len(jobs)` steps. It can therefore fail although there is room for all gangs.
     """
     facts = places.facts
     order = sorted(range(len(jobs)), key=lambda i: _tightness(facts, jobs[i], len(prefer[i])))
     jobs, prefer = [jobs[i] for i in order], [prefer[i] for i in order]
-    needs = _needs(facts, jobs, prefer)
+    needs = _remaining_needs(facts, jobs, prefer)
     options = [_options(places, jobs[0], prefer[0])] if jobs else []
     steps, placed = 0, 0
     while placed < len(jobs):
@@ -48,16 +56,21 @@ def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int
     return True
 
 
-def _needs(
+def _remaining_needs(
     facts: Facts, jobs: Sequence[int], prefer: Sequence[Sequence[int]]
 ) -> list[tuple[frozenset[int], list[int]]]:
-    """Returns how many GPUs the remaining jobs need within sets of generations, for each step of the search.
+    """Returns how many GPUs of certain sets of generations the gangs need that are not placed yet, for each step of the
+    search.
 
-    The search places the jobs in the given order, one at each step. `prefer`: the generations that each job accepts.
+    The search uses these numbers for Hall's condition: not all gangs fit if those that accept only generations of a set
+    need more GPUs than are free in the set.
 
-    The result has a pair for each set of generations that is the choice of some job: the set, and a list of `len(jobs)`
-    + 1 numbers. Number i is for the time after i steps, when `jobs[i:]` remain. It counts the GPUs that these jobs
-    need. Jobs that also accept a generation outside the set are not counted.
+    - `jobs`: the gangs, in the order in which the search places them.
+    - `prefer`: for each gang, the generations that it accepts.
+
+    The result has one pair for each set of generations that is the choice of some gang. The first entry of the pair is
+    the set. The second entry is a list of `len(jobs)` + 1 numbers: number i is the GPUs needed when the first i gangs
+    are placed. It counts the gangs in `jobs[i:]` that accept no generation outside the set.
     """
     found = []
     for choice in sorted(map(frozenset, set(map(tuple, prefer))), key=sorted):
@@ -73,10 +86,12 @@ def _tightness(facts: Facts, job: int, choice: int) -> tuple[int, int, int, int]
 
 
 def _options(places: Places, job: int, generations: Sequence[int]) -> list[Spot]:
-    """Returns places that the search should try for the gang. The best one is last, because the search takes places
+    """Returns the spots that the search should try for the gang. The best one is last, because the search takes spots
     from the end.
 
-    If several places would leave the same numbers of free GPUs on nodes, only one of them is returned.
+    The best spot is the one where the gang runs or ran last. For a gang of one worker, nodes with fewer free GPUs are
+    better than nodes with more. Among nodes of a generation with the same number of free GPUs, only one is returned. A
+    gang of several workers has one other spot on each generation, in the order of `generations`.
     """
     found: list[Spot] = []
     workers, gpus = places.facts.workers[job], places.facts.gpus[job]

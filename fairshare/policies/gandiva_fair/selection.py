@@ -1,8 +1,11 @@
-"""Selects the gangs that run until the next round, and their nodes.
+"""Selects the gangs that run until the next round, and their nodes. This is the second half of a decision of the
+policy.
 
 If all gangs can run at the same time, all of them run. Otherwise accounts take turns to run their gangs: first gangs
 within guarantees, then gangs for the GPUs that remain. A gang preferably runs on a generation where its account is owed
 time and where the gang is fast.
+
+Sizes of arrays: T accounts, K generations, J jobs.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Picks:
-    """The gangs that run until the next round, with their nodes, and the reasons why all other gangs wait."""
+    """The result of `select`: the gangs that run until the next round, their nodes, and the reasons why all other gangs
+    wait."""
 
     generation: Ints  # (J,) generation on which the job runs; NOWHERE for jobs that do not run
     nodes: dict[int, Ints]  # for each picked job, the node of each worker, by rank
@@ -47,14 +51,18 @@ def select(  # noqa: PLR0917 - what a decision has worked out before, in that or
     limits: Limits,
     random: np.random.Generator,
 ) -> Picks:
-    """Picks the gangs that run until the next round, by what their accounts are due, and chooses their nodes.
+    """Picks the gangs that run until the next round and chooses their nodes, by the GPU time that each account is due.
 
-    - `able` and `reason`: the results of `may_run`.
-    - `shares`: the result of `share_out`, changed by trades.
-    - `affinity`: the result of `affinities`.
-    - `limits`: the result of `limits_of`.
-    - `random`: used only for two lotteries: the order of accounts, if the lottery ordering is set, and the division of
-      the GPUs that the sharing leaves free.
+    - `snapshot`: the policy's input.
+    - `tree`: the account tree.
+    - `able` (J, K): whether each job may run on each generation now.
+    - `reason` (J,): why a job may not run on any generation, as a `Reason`.
+    - `shares`: the guaranteed GPUs of each account, and its share after trades.
+    - `affinity` (J, K): how strongly each job should prefer each generation, from -1 to 1; see `affinities`.
+    - `balances`: the GPU time that accounts are owed from earlier rounds.
+    - `limits`: the limits of accounts that apply when gangs are picked.
+    - `random`: used only for two lotteries. The first decides the order of turns, if the ordering is set to lottery.
+      The second decides who gets GPUs that would otherwise stay free.
     """
     facts = Facts.of(snapshot, tree, able, shares, affinity, balances, limits)
     picked = _pick(facts, random) if able.size else Picked(facts)

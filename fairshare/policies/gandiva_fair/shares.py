@@ -1,11 +1,20 @@
 """Computes the entitlement, guarantee and share of each account, in GPUs of each generation averaged over time.
 
-An account's *entitlement* (its private cluster) is its part of every generation, by tickets among its active siblings,
-level by level of the tree. Its *guarantee* is the best use that its jobs can make of the entitlement: as many GPUs as
-they can use, on the generations where they are fastest. Its *share* is the guarantee plus a part of the GPUs that
-others leave unused. At each level of the tree, the totals of accounts over all generations are weighted max-min fair.
-No guaranteed GPU is moved to a slower generation to achieve this. Gandiva_fair (EuroSys '20, section 3), in contrast,
-divides each generation separately.
+- The *entitlement* of an account (its private cluster) is its part of every generation. It is divided by tickets among
+  active siblings, level by level of the account tree.
+- The *guarantee* is the best use that the account's jobs can make of the entitlement: as many GPUs as they can use, on
+  the generations where they are fastest.
+- The *share* is the guarantee plus a part of the GPUs that others leave unused. At each level of the tree, the totals
+  of accounts over all generations are weighted max-min fair. No guaranteed GPU is moved to a slower generation to
+  achieve this. Gandiva_fair (EuroSys '20, section 3), in contrast, divides each generation separately.
+
+Guarantees and shares are computed as network flows of GPUs to jobs (`network.py`). Terms of the flow:
+- A *row* receives GPUs: a class of similar jobs of one leaf account, or the guaranteed GPUs of such a class.
+- A *pool* is the GPUs of each generation that some rows share, such as the entitlement of an account.
+- A *gate* is a capacity: it limits the GPUs of one generation that some rows get together.
+- A *group* is a set of adjacent rows with a lower and an upper bound on their GPUs of all generations together.
+
+Sizes of arrays: T accounts, K generations, J jobs, C rows. The root accounts have depth 0 in the tree.
 """
 
 from __future__ import annotations
@@ -40,7 +49,10 @@ class Shares:
 def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     """Divides the cluster among accounts and returns their entitlements, guarantees and shares.
 
-    `able` (J, K): whether each job may run on each generation; False for preemptible jobs, which get no share.
+    - `snapshot`: the policy's input.
+    - `tree`: the account tree.
+    - `able` (J, K): whether each job may run on each generation. It must be False for preemptible jobs, which get no
+      share.
     """
     accounts, capacity = with_claims(snapshot.accounts), capacity_of(snapshot.cluster)
     classes = classes_of(snapshot.jobs, able, snapshot.cluster)
@@ -53,21 +65,25 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     accounts = within_borrowing(accounts, entitled)
     means = by_tickets(tree, weight, capacity, partial(_passed_on, accounts))
     limits = _Limits.of(tree, accounts, classes)
-    flow = limits.rows(classes, tree)
-    _let_leaves_use(means, flow, limits, guaranteed)
+    flow = limits.new_flow(classes, tree)
+    _guarantee_leaves(means, flow, limits, guaranteed)
     sure = tree.sums(guaranteed)
     if (capacity - sure[tree.roots].sum(axis=0) <= EPSILON * (1.0 + capacity.sum())).all():
         return Shares(entitled, sure, sure)  # the guarantees use all GPUs
-    flow = limits.side_by_side(_with_guarantees(flow))
-    _guarantee(flow, tree, limits, means, guaranteed)
+    flow = limits.sorted_by_account(_with_guarantee_rows(flow))
+    _guarantee_inner(flow, tree, limits, means, guaranteed)
     return Shares(entitled, guaranteed, _divide(flow, tree, limits, accounts.tickets, capacity, guaranteed))
 
 
 def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
-    """Returns the GPUs of each generation that A parent accounts pass on to their children, as an array (A, K).
+    """Returns the GPUs that A parent accounts hand down to their children, of each generation, as an array (A, K).
 
-    Each parent passes on its GPUs, but no more than its own limits allow. `has` (A, K): the GPUs of each parent.
-    `above` (A,): the index of each parent.
+    A parent hands down its GPUs, but no more than its own limits allow. If its limit on all generations together is
+    lower than its GPUs, the GPUs of each generation are reduced by the same factor.
+
+    - `accounts`: the limits of all accounts.
+    - `has` (A, K): GPUs of each parent.
+    - `above` (A,): the index of each parent among all accounts.
     """
     has = np.minimum(has, accounts.cap[above])
     total = across(has)
@@ -77,8 +93,10 @@ def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """The limits of each account and of each class of jobs. An account's limits do not include those of accounts above
-    it."""
+    """The upper limits of each account and of each class of jobs, as input of a network flow.
+
+    The limits of an account do not include the limits of the accounts above it.
+    """
 
     # (depths, T) the account above each account at each depth, or the account itself; NOWHERE at deeper depths
     above: Ints
@@ -102,8 +120,8 @@ class _Limits:
             np.add.at(total, tree.parent[inner], total[inner])
         return cls(above, order, np.maximum(total, 0.0), np.maximum(accounts.cap, 0.0), classes.most)
 
-    def rows(self, classes: Classes, tree: Tree) -> Flow:
-        """Returns the rows of a network flow, one for each class of jobs. The rows hold no GPUs yet.
+    def new_flow(self, classes: Classes, tree: Tree) -> Flow:
+        """Returns a flow with one row for each class of jobs that can use GPUs. The rows hold no GPUs yet.
 
         A row can get as many GPUs as its class can use, but no more than limits on single generations allow.
         """
@@ -112,52 +130,59 @@ class _Limits:
         alone = (np.minimum(each, self.kinds.T) * able).sum(axis=0)
         gpus, kept = np.minimum(classes.gpus, alone), np.zeros(len(leaf), dtype=bool)
         kind = np.arange(len(leaf))
-        return self.side_by_side(Flow(leaf, kind, gpus, able, classes.step, nothing, nothing.copy(), kept))
+        return self.sorted_by_account(
+            Flow(leaf, kind, gpus, able, classes.step, nothing, nothing.copy(), kept)
+        )
 
-    def side_by_side(self, flow: Flow) -> Flow:
-        """Returns the rows (classes of jobs) of `flow` that can use GPUs, sorted along the account tree.
+    def sorted_by_account(self, flow: Flow) -> Flow:
+        """Returns a copy of the flow, sorted along the account tree, without rows that cannot use any GPUs.
 
-        For every account, the rows of the accounts below it are adjacent afterwards. All rows of a class are adjacent,
-        too.
+        In the copy, all rows below an account are adjacent, for every account of the tree. All rows of one class of
+        jobs are adjacent, too.
         """
         rows = np.flatnonzero(flow.gpus > EPSILON)
         return flow.of(rows[np.lexsort((flow.kind[rows], self.order[flow.leaf[rows]]))])
 
-    def owners(self, flow: Flow, depth: int) -> Ints:
-        """Returns, for each row (class of jobs), the account above it at a depth of the tree, as an array (C,).
+    def ancestors(self, flow: Flow, depth: int) -> Ints:
+        """Returns, for each row, the account at the given depth of the tree to which the row belongs, as an array (C,).
 
-        If the row's leaf account is not that deep, the leaf itself is returned.
+        This is the row's leaf account or an account above it. For a leaf account that is less deep, it is the leaf
+        account itself.
         """
         owner = self.above[depth, flow.leaf]
         return np.where(owner == NOWHERE, flow.leaf, owner)
 
     def gates(self, flow: Flow, pool: Ints, gpus: Floats, depth: int) -> Gates:
-        """Returns the limits on single generations as nested gates (capacities) of a network flow.
+        """Returns the gates of a network flow: all limits on GPUs of single generations.
 
-        The outermost gates are those of pools. Inside them are the limits of accounts at `depth` of the tree and
-        deeper. The innermost gates are the limits of classes.
+        Gates are nested, from the outside to the inside: the GPUs of pools, the limits of accounts at `depth` and
+        deeper, and the limits of classes of jobs.
 
-        A pool is the GPUs that a set of rows (classes of jobs) shares. `pool` (C,): the pool of each row. `gpus` (G,
-        K): the GPUs of each pool.
+        - `pool` (C,): the pool of each row.
+        - `gpus` (G, K): GPUs of each generation in each of G pools.
+        - `depth`: a depth of the account tree. Limits of accounts closer to the root are left out.
         """
         accounts = [(self.above[at, flow.leaf], self.each) for at in range(depth, len(self.above))]
         return Gates.of(flow, pool, gpus, [*accounts, (flow.kind, self.kinds)])
 
     def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> dict[int, Groups]:
-        """Returns the limits and guarantees on the total GPUs of accounts, as groups of rows (classes of jobs).
+        """Returns the bounds of accounts on their GPUs of all generations together, as groups of rows.
 
-        Each group has the rows of one account. The first entry of the result has the groups of all leaf accounts. Its
-        key is the number of depths of the tree. Each further entry maps a depth of the tree to the groups of the
-        accounts at this depth, the deepest first. Two kinds of depths are left out: those closer to the root than
-        `depth`, and those at which no limit and no guarantee has an effect.
+        There is a group for each account, with all rows below the account. Its upper bound is the account's limit. Its
+        lower bound is the account's guarantee, which must not be taken away.
 
-        `guaranteed` (T,): guaranteed GPUs of each account.
+        The groups of all accounts at one depth are one entry of the result, with the depth as the key. The deepest
+        entry comes first. Depths at which no bound has an effect are left out, and so are depths closer to the root
+        than `depth`. Leaf accounts of all depths are one entry, the very first. Its key is the number of depths in the
+        tree.
+
+        `guaranteed` (T,): guaranteed GPUs of each account in total.
         """
         leaves = Groups.of(flow.leaf, self.total)
         sure = flow.sure.sum(axis=0)
         found = {len(self.above): replace(leaves, least=leaves.sums(sure))}
         for at in range(len(self.above) - 2, depth - 1, -1):
-            owner = self.owners(flow, at)
+            owner = self.ancestors(flow, at)
             groups = Groups.of(owner, self.total)
             groups = replace(groups, least=np.maximum(guaranteed[owner[groups.first]], groups.sums(sure)))
             if (groups.most < groups.sums(flow.gpus) - EPSILON).any() or (
@@ -167,11 +192,13 @@ class _Limits:
         return found
 
 
-def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floats) -> None:
-    """Computes the guarantees of leaf accounts: the best use that each can make of its entitlement within limits.
+def _guarantee_leaves(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floats) -> None:
+    """Computes the guarantees of leaf accounts: the best use that each can make of its entitlement.
 
-    `means` (T, K): the entitlements within limits. The function gives the guaranteed GPUs to the rows (classes of
-    jobs) of `flow`, and writes the sum over the rows of each leaf to `guaranteed` (T, K).
+    - `means` (T, K): the entitlement of each account, as far as limits allow it.
+    - `flow`: the rows. Each receives the guaranteed GPUs of its class of jobs.
+    - `limits`: the limits of accounts and of classes of jobs.
+    - `guaranteed` (T, K): receives the guaranteed GPUs of leaf accounts; other entries do not change.
     """
     leaves = Groups.of(flow.leaf, limits.total)
     accounts = flow.leaf[leaves.first]
@@ -181,11 +208,14 @@ def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floa
     guaranteed[accounts] = leaves.sums(flow.held).T
 
 
-def _with_guarantees(flow: Flow) -> Flow:
-    """Returns the rows (classes of jobs) of `flow`, and additional rows for guarantees.
+def _with_guarantee_rows(flow: Flow) -> Flow:
+    """Returns the flow with additional rows, which keep the guaranteed GPUs of some classes of jobs.
 
-    The guaranteed GPUs of a class get their own row if its jobs are faster on some generations than on others. These
-    GPUs must not be moved to slower generations.
+    These are the classes whose jobs are faster on some generations than on others. Their guaranteed GPUs must not be
+    moved to slower generations. An additional row has the guaranteed GPUs of one class on one generation, and may use
+    only this generation and others that are at least as fast for the class.
+
+    `flow`: the rows, which hold exactly their guaranteed GPUs.
     """
     best = open_steps(flow.step, flow.able).max(axis=0)
     alike = ~((flow.step != best) & flow.able).any(axis=0)
@@ -200,13 +230,14 @@ def _with_guarantees(flow: Flow) -> Flow:
 
 
 def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
-    """Gives rows (classes of jobs) additional GPUs in two steps.
+    """Gives rows additional GPUs until all rows together have as many as possible, on generations where they are fast.
 
-    First, rows get free GPUs on their fastest generations. Then GPUs are divided again so that all rows together get as
-    many as possible.
+    First, rows get free GPUs on their fastest generations. Then GPUs are divided again if more GPUs can be used in
+    total. At first, each row keeps at least its total over all generations. At last, rows may also lose GPUs.
 
-    `gates`: limits on single generations; the outermost gates are the GPUs that can be given out. `bounds`: limits on
-    the total GPUs of groups of rows.
+    - `flow`: the rows, changed in place.
+    - `gates`: limits on single generations. The outermost gates are the GPUs that can be given out.
+    - `bounds`: bounds on the GPUs of groups of rows over all generations.
     """
     whole = Network(flow, gates, bounds)
     fastest_first(whole)
@@ -218,29 +249,34 @@ def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
         some = flow.of(rows)
         inside = [groups.of_rows(rows) for groups in bounds]
         if keeps_all:
-            inside = [_each_keeps(some), *inside]
+            inside = [_keeping_totals(some), *inside]
         network = Network(some, gates.rows(rows), inside)
         network.fill()
         upgrade_rows(network)
         flow.held[:, rows] = some.held
 
 
-def _each_keeps(flow: Flow) -> Groups:
-    """Returns groups of one row (class of jobs) each, with a lower bound that lets the row keep the GPUs that it
-    has."""
+def _keeping_totals(flow: Flow) -> Groups:
+    """Returns groups that let each row keep the number of GPUs that it holds now, on whichever generations.
+
+    Each group has one row. Its lower bound is the row's present number of GPUs, and it has no upper bound.
+    """
     rows = np.arange(len(flow.leaf))
     return Groups(rows, rows, np.full(len(rows), np.inf), flow.held.sum(axis=0))
 
 
-def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guaranteed: Floats) -> None:
-    """Computes the guarantees of inner accounts, and writes them to `guaranteed` (T, K).
+def _guarantee_inner(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guaranteed: Floats) -> None:
+    """Computes the guarantees of inner accounts, and writes them to `guaranteed`.
 
-    The guarantee of an inner account is the GPUs of its entitlement that all accounts below it can use together.
+    The guarantee of an inner account is the GPUs of its entitlement that all accounts below it can use together. It can
+    be larger than the sum of their own guarantees, because what one of them leaves unused can be used by another.
 
-    - `means` (T, K): the entitlement of each account, reduced by limits.
-    - `guaranteed` (T, K): must contain the guarantees of leaf accounts at the start.
-    - `flow`: the rows (classes of jobs), which hold the guarantees of leaf accounts at the start. The function updates
-      the GPUs that they hold.
+    - `flow`: the rows, which hold the guarantees of leaf accounts at the start. They receive the additional guaranteed
+      GPUs.
+    - `tree`: the account tree.
+    - `limits`: the limits of accounts and of classes of jobs.
+    - `means` (T, K): the entitlement of each account, as far as limits allow it.
+    - `guaranteed` (T, K): the guarantees. At the start, those of leaf accounts are filled in.
     """
     sure = tree.sums(guaranteed)  # so far only the guarantees of leaves
     lack = tree.sums(np.bincount(flow.leaf, flow.unmet, len(tree.parent)).astype(np.float64))
@@ -264,15 +300,17 @@ def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guarantee
 def _divide(  # noqa: PLR0917 - in the order of the formula
     flow: Flow, tree: Tree, limits: _Limits, tickets: Floats, capacity: Floats, guaranteed: Floats
 ) -> Floats:
-    """Computes the share of each account, in GPUs of each generation, as an array (T, K).
+    """Returns the share of each account in GPUs of each generation, as an array (T, K).
 
-    First, the total GPUs of each account over all generations are decided, depth by depth from the roots down. After
-    that, GPUs are moved to generations where the jobs are faster, without changing the totals.
+    First, each account's total over all generations is computed, depth by depth from the roots down. After that, GPUs
+    are moved to generations where jobs are faster, without changing the totals.
 
-    - `flow`: the classes of jobs, which hold their guaranteed GPUs.
+    - `flow`: the rows, which hold their guaranteed GPUs at the start, and their shares at the end.
+    - `tree`: the account tree.
+    - `limits`: the limits of accounts and of classes of jobs.
     - `tickets` (T,): the tickets of each account.
     - `capacity` (K,): GPUs of the cluster.
-    - `guaranteed` (T, K): guarantee of each account.
+    - `guaranteed` (T, K): the guarantee of each account.
     """
     share = np.zeros_like(guaranteed)
     if not len(flow.leaf):
@@ -287,7 +325,7 @@ def _divide(  # noqa: PLR0917 - in the order of the formula
     family = Groups.of(everybody, np.full(1, np.inf))
     # Without surplus beyond the guarantees of leaves, the shares are already found.
     for depth in range(len(limits.above) if (flow.held - flow.sure).sum() > EPSILON else 0):
-        owner = limits.owners(flow, depth)
+        owner = limits.ancestors(flow, depth)
         group = Groups.of(owner, limits.total)
         here = owner[group.first]
         inside = [groups for at, groups in bounds.items() if at > depth]

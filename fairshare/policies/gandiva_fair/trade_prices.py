@@ -1,4 +1,21 @@
-"""Matches offers to sell with offers to buy, and sets the amounts and prices of trades between generations."""
+"""Matches offers to sell GPUs with offers to buy GPUs, and sets the sizes and prices of the resulting trades (double
+auction).
+
+`trades.py` calls `match_offers` for some pairs of generations at a time. A pair has a slow and a fast generation. The
+goods are GPUs of the fast generation. They are paid for with GPUs of the slow generation, so that a price is a number
+of slow GPUs for one fast GPU.
+
+Who trades:
+- A *party* is an account that is set to trade, such as a team. In arrays, a party is the index of this account.
+- A *trader* is one leaf account, such as a user, on one pair of generations. It trades in the name of its party.
+
+The *ratio* of an offer is its price limit: the lowest price at which the seller sells, or the highest price that the
+buyer pays. On each pair, offers to sell are sorted from the lowest ratio, and offers to buy from the highest. The first
+GPU for sale is matched with the first GPU wanted, the second with the second, and so on. A match is cancelled if the
+buyer's ratio does not exceed the seller's ratio by a given factor.
+
+Sizes of arrays: O offers of one side, D matches (trades), S slices of offers, T accounts, L leaf accounts.
+"""
 
 from __future__ import annotations
 
@@ -26,36 +43,36 @@ LOOKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Grain:
-    """The units in which a market divides GPUs. A party is an account that is set to trade.
+    """The units and minimum sizes of trades in a market. Large markets use coarser units than small ones.
 
-    - `slices`: the number of equal parts into which an offer is cut.
-    - `step`: the unit of trades, in GPUs. The size of a trade is a multiple of it.
-    - `line`: the minimum size of a trade, in GPUs. For a party that holds few GPUs, the minimum is lower.
-    - `near`: sizes of blocks of neighbouring parties. Parties first trade within blocks of the first size, then within
-      blocks of the next size, and so on. Size 0 means one block of all parties. If `near` is empty, all parties trade
-      with each other from the start.
+    - `slices`: the number of equal parts into which each offer is cut.
+    - `step`: the unit of trades in GPUs of the fast generation. The size of a trade is a multiple of it.
+    - `min_gpus`: the minimum size of a trade in GPUs. It is lower if one of the parties holds few GPUs.
+    - `blocks`: if not empty, parties trade with nearby parties where possible. Each number is a size of blocks of
+      parties with neighbouring indices. Parties trade within blocks of the first size, then within blocks of the next
+      size, and so on. Size 0 stands for one block of all parties.
     """
 
     slices: int  # slices of each offer
     step: float  # GPUs; the GPUs of a trade are a multiple of it
-    line: float  # fewest GPUs of a trade where both parties hold enough
+    min_gpus: float  # fewest GPUs of a trade where both parties hold enough
     # Sizes of neighbourhoods: parties trade within the first size, then within the next, and at last (0) with all.
     # Empty: all trade with all at once.
-    near: tuple[int, ...]
+    blocks: tuple[int, ...]
 
-    def least(self, held: Floats) -> Floats:
-        """Returns the minimum size of a trade of each party in GPUs, as an array (P,).
+    def minimum(self, held: Floats) -> Floats:
+        """Returns the minimum size of a trade for each account as a party, in GPUs, as an array (T,).
 
-        A party is an account that is set to trade. The minimum grows with `held` (P,), the GPUs that the party holds,
-        up to `line`.
+        `held` (T,): all GPUs that each account holds. The minimum is a fixed fraction of this number, but at least
+        LEAST_TRADE and at most `min_gpus`.
         """
-        found: Floats = np.clip(LEAST_PART * held, LEAST_TRADE, self.line)
+        found: Floats = np.clip(LEAST_PART * held, LEAST_TRADE, self.min_gpus)
         return found
 
     def whole(self, gpus: Floats) -> Floats:
-        """Returns the sizes of D trades in GPUs, rounded down to whole steps, as an array (D,).
+        """Returns the sizes of trades in GPUs, rounded down to multiples of the step, as an array (D,).
 
-        Trades of less than LEAST_GPUS become zero.
+        `gpus` (D,): the sizes before rounding. Sizes below LEAST_GPUS become 0.
         """
         steps = np.floor(gpus / self.step + ROUNDING)
         return np.where(gpus < LEAST_GPUS, 0.0, steps * self.step)
@@ -72,11 +89,11 @@ def grain_of(parties: int) -> Grain:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """O offers to sell or to buy. Each has one party, one pair of generations and one ratio.
+    """O offers, either all to sell or all to buy GPUs. Each offer has one party, one pair of generations and one ratio
+    (price limit).
 
-    A party is an account that is set to trade. The ratio is the price limit: slow GPUs for one fast GPU. A *trader* is
-    an account on a pair of generations; see `Margins`. If several traders of a party offer the same ratio on a pair,
-    they form one offer.
+    An offer has one part for each of its traders: these are leaf accounts of the party that offer the same ratio on the
+    same pair. There are M parts in total.
     """
 
     pair: Ints  # (O,) pair of generations
@@ -89,11 +106,13 @@ class Offers:
 
     @classmethod
     def of(cls, margin: Margin, party: Ints, *, sells: bool) -> Offers:
-        """Returns the offers that consist of the blocks in `margin`. A block is the GPUs that one job would sell or
-        buy.
+        """Creates the offers from the blocks of GPUs that jobs would sell or buy.
 
-        - `party` (L,): the party in whose name each of L leaf accounts trades.
-        - `sells`: True for offers to sell, False for offers to buy.
+        Blocks of the same pair, party and ratio become one offer.
+
+        - `margin`: the blocks. Each belongs to one job and one pair of generations, and has a ratio.
+        - `party` (L,): the party in whose name each leaf account trades.
+        - `sells`: True if these are offers to sell, False if they are offers to buy.
         """
         pair, leaf, ratio = margin.trader // len(party), margin.trader % len(party), np.round(margin.ratio, 9)
         by = np.lexsort((leaf, party[leaf], ratio if sells else -ratio, pair))
@@ -107,11 +126,12 @@ class Offers:
         )
 
     def parts(self, offer: Ints) -> tuple[Ints, Ints, Floats]:
-        """Returns how each of D trades is divided among traders. `offer` (D,): the offer of each trade, which may have
-        several traders.
+        """Returns how each of D trades is divided among the traders of its offer.
 
-        The result is three arrays with one entry for each trader in each trade: the trade, the trader, and the trader's
-        fraction of the trade.
+        The result is three arrays with one entry for each trader of each trade: the index of the trade, the trader, and
+        the trader's fraction of the trade.
+
+        `offer` (D,): the offer that each trade belongs to.
         """
         first = np.searchsorted(self.offer, np.arange(len(self.ratio) + 1))
         count = np.diff(first)[offer]
@@ -120,10 +140,12 @@ class Offers:
         return trade, self.trader[at], self.part[at]
 
     def affordable(self, price: Floats, has: Floats) -> Floats:
-        """Returns how many of the fast GPUs in each offer to buy can be paid for, as an array (O,).
+        """Returns how many fast GPUs the traders of each offer to buy can pay for, as an array (O,).
 
-        `price` (O,): the price of each offer, in slow GPUs for one fast GPU. `has`: slow GPUs with which each trader of
-        the offers can pay. A trader with several offers pays for those with the highest ratio first.
+        - `price` (O,): the price that each offer would pay, in slow GPUs for one fast GPU.
+        - `has`: the slow GPUs with which each trader can pay, by index of the trader.
+
+        A trader with several offers pays first for the offer with the highest ratio.
         """
         by = np.argsort(self.trader, kind="stable")
         offer = self.offer[by]
@@ -134,7 +156,7 @@ class Offers:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """D matches, each of one offer to sell with one offer to buy."""
+    """D matches, each of one offer to sell with one offer to buy. Each match is a trade."""
 
     seller: Ints  # (D,) the offer to sell
     buyer: Ints  # (D,) the offer to buy
@@ -154,17 +176,12 @@ def match_offers(
 ) -> Matches:
     """Matches offers to sell with offers to buy on each pair of generations, and sets the prices.
 
-    A ratio is a number of slow GPUs for one fast GPU. Sellers with the lowest ratio and buyers with the highest ratio
-    are matched first.
-
-    A party is an account that is set to trade. A trader is an account on one pair of generations.
-
-    - `has`: slow GPUs with which each trader can pay.
-    - `pricing`: how prices are set. "between": the geometric mean of both ratios. "second_price": the highest ratio
-      that another party offers, among those that do not exceed the buyer's ratio.
+    - `has`: the slow GPUs with which each trader can pay, by index of the trader.
+    - `pricing`: how a price is set. "between": the geometric mean of the ratios of the seller and the buyer.
+      "second_price": the next ratio, at or below the buyer's, that another party offers on the pair, to buy or to sell.
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
-    - `grain`: how finely GPUs are divided.
-    - `held` (P,): all GPUs of each party. A party with few GPUs may make trades smaller than `grain.line`.
+    - `grain`: the units and minimum sizes of trades.
+    - `held` (T,): all GPUs of each account. A party that holds few GPUs may make smaller trades.
     """
     second = _seconds(sellers, buyers) if pricing == "second_price" else None
     sells, buys = _sliced(sellers, grain.slices, sells=True), _sliced(buyers, grain.slices, sells=False)
@@ -173,7 +190,7 @@ def match_offers(
         wants = buyers.affordable(price, has)
         supply, demand = _Side.of(sellers, sells, sellers.gpus, grain), _Side.of(buyers, buys, wants, grain)
         seller, buyer, gpus = _matched(
-            supply, demand, least, grain, grain.least(held) / grain.step - ROUNDING
+            supply, demand, least, grain, grain.minimum(held) / grain.step - ROUNDING
         )
         paid = _price(sellers.ratio[seller], buyers.ratio[buyer], None if second is None else second[buyer])
         bought, spent = (np.bincount(buyer, of, len(price)) for of in (gpus, gpus * paid))
@@ -182,9 +199,13 @@ def match_offers(
 
 
 def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
-    """Cuts each offer into `slices` equal parts and returns the offer of each slice, as an array (O × slices,).
+    """Cuts each offer into `slices` equal parts, and sorts all slices. Returns the offer of each slice, as an array (O
+    × slices,).
 
-    Slices are sorted by pair of generations. Slices of the same pair are in the order in which they are matched.
+    Slices are sorted by pair of generations. Within a pair, the slices with the best ratio come first: the lowest ratio
+    if `sells` is true, otherwise the highest. For this, the ratio of an offer's later slices counts as worse than that
+    of its first slice. Offers with nearly the same ratio therefore take turns, so that no offer gains much by a
+    slightly better ratio than others.
     """
     worse = NEAR ** ((np.arange(slices) + 0.5) / slices)
     rank = offers.ratio[:, None] * (worse if sells else -1 / worse)
@@ -193,15 +214,14 @@ def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
 
 
 def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
-    """Returns the prices of trades, in slow GPUs for one fast GPU, within the range from `low` to `high`.
+    """Returns the prices of trades, in slow GPUs for one fast GPU. Each price is between `low` and `high`.
 
-    - `low`: the lowest price that the seller of each trade accepts.
-    - `high`: the highest price that the buyer of each trade pays.
-    - `second`: the second price of each trade: the highest price, not above the buyer's, that another party has offered
-      for the same pair of generations. A party is an account that is set to trade.
+    - `low`: the seller's ratio in each trade.
+    - `high`: the buyer's ratio in each trade.
+    - `second`: the second price for the buyer of each trade (see `_seconds`), or None if prices are not second prices.
 
-    If `second` is None, a price is the geometric mean of `low` and `high`, so that both sides gain by the same ratio.
-    Otherwise the price is `second`, or the nearest price within the range.
+    If `second` is None, the price is the geometric mean of `low` and `high`, so that both sides gain by the same
+    factor. Otherwise it is `second`, or the limit that is nearest to it if `second` is not between them.
     """
     if second is None:
         return np.sqrt(low * high)
@@ -210,11 +230,10 @@ def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
 
 
 def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns, for each of O offers to buy, the lowest ratio at which anybody sells on the same pair of generations, as
-    (O,).
+    """Returns, for each offer to buy, the lowest ratio of all offers to sell on the same pair of generations, as an
+    array (O,).
 
-    A ratio is a number of slow GPUs for one fast GPU. If nobody sells on the pair, the result is the ratio of the offer
-    to buy.
+    If there is no offer to sell on the pair, the result is the ratio of the offer to buy.
     """
     first = np.searchsorted(sellers.pair, buyers.pair)
     is_sold = first < np.searchsorted(sellers.pair, buyers.pair, side="right")
@@ -224,11 +243,11 @@ def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
 
 
 def _seconds(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns the second price of each of O offers to buy, as an array (O,).
+    """Returns the second price of each offer to buy, as an array (O,).
 
-    A ratio is a number of slow GPUs for one fast GPU. A party is an account that is set to trade. The second price is
-    the highest ratio, not above the buyer's own, at which another party offers to buy or to sell on the same pair of
-    generations. It is 0 if there is no such offer.
+    All offers on a pair of generations, to buy and to sell, are sorted from the highest ratio to the lowest. The second
+    price of an offer is the ratio of the next offer in this order that another party makes. It is 0 if there is no such
+    offer.
     """
     pair, ratio, party = (
         np.append(getattr(buyers, name), getattr(sellers, name)) for name in ("pair", "ratio", "party")
@@ -249,10 +268,10 @@ def _seconds(sellers: Offers, buyers: Offers) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side of a market (supply or demand), as S slices of offers.
+    """One side of a market, supply or demand, as S slices of offers. Each offer is cut into slices of equal size.
 
-    Each offer is cut into slices of equal size. Slices are sorted by pair of generations. Slices of the same pair are
-    in the order in which they are matched.
+    Slices are sorted by pair of generations. Slices of one pair are in the order in which they are matched, the best
+    ratio first.
     """
 
     offers: Offers
@@ -261,37 +280,41 @@ class _Side:
 
     @classmethod
     def of(cls, offers: Offers, offer: Ints, gpus: Floats, grain: Grain) -> _Side:
-        """Creates a side.
+        """Creates one side of a market from offers and the order of their slices.
 
-        - `offer` (S,): the offer of each slice.
-        - `gpus` (O,): GPUs of each offer, divided evenly among its slices.
-        - `grain`: the number of slices of an offer, and the step to which a slice is rounded down.
+        - `offer` (S,): the offer of each slice, in the order of the slices.
+        - `gpus` (O,): the GPUs of each offer, which are divided evenly among its slices.
+        - `grain`: the number of slices of each offer, and the step. The size of a slice is rounded down to a multiple
+          of the step.
         """
         return cls(offers, offer, np.floor(gpus[offer] / (grain.slices * grain.step) + ROUNDING))
 
-    def near(self, size: int, places: int) -> tuple[Ints, Ints]:
-        """Returns two arrays: the slices that are not empty, and a key for each of them. Slices with the same key may
-        be matched.
+    def keyed(self, size: int, blocks: int) -> tuple[Ints, Ints]:
+        """Returns the slices that are not empty, and a key for each of them. Only slices with the same key may be
+        matched.
 
-        Parties are grouped into blocks of `size` consecutive parties. Slices have the same key if they have the same
-        pair of generations and their parties are in the same block. If `size` is 0, all parties are in one block.
+        Parties are divided into blocks of `size` parties with neighbouring indices. Two slices have the same key if
+        they are on the same pair of generations and their parties are in the same block. The slices are returned in
+        ascending order of keys.
 
-        A key is computed as (index of the pair) × `places` + (index of the block). `places` must exceed the index of
-        every block.
+        - `size`: parties in a block; 0 means one block of all parties.
+        - `blocks`: an upper bound on the number of blocks. It is used to compute keys: (index of the pair) × `blocks` +
+          (index of the block).
         """
         some = np.flatnonzero(self.steps > 0)
         offer = self.offer[some]
         if not size:
             return some, self.offers.pair[offer]
-        key = self.offers.pair[offer] * places + self.offers.party[offer] // size
+        key = self.offers.pair[offer] * blocks + self.offers.party[offer] // size
         by = np.argsort(key, kind="stable")
         return some[by], key[by]
 
     def only(self, slices: Ints, steps: Floats) -> _Side:
-        """Returns a copy of the side in which only the slices in `slices` (N,) have GPUs.
+        """Returns a copy of the side with other sizes of slices. Slices that are not in `slices` become empty.
 
-        `steps` (N,): the size of each of these slices, in steps of the grain. If a slice occurs several times, its
-        sizes are added.
+        - `slices` (N,): indices of slices. An index may occur several times.
+        - `steps` (N,): the size of each of these slices, in steps of the grain. The sizes of an index that occurs
+          several times are added.
         """
         return replace(self, steps=np.bincount(slices, steps, len(self.steps)).astype(np.float64))
 
@@ -300,77 +323,82 @@ class _Side:
 
 
 def _matched(
-    supply: _Side, demand: _Side, least: float, grain: Grain, line: Floats
+    supply: _Side, demand: _Side, least: float, grain: Grain, minimum: Floats
 ) -> tuple[Ints, Ints, Floats]:
-    """Returns the matches as three arrays: the offers to sell, the offers to buy, and the GPUs of each match.
+    """Returns the matches of supply and demand as three arrays (D,): the offers to sell, the offers to buy, and the
+    GPUs.
 
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
-    - `grain`: the unit of the sizes of matches, and the blocks of parties that trade with each other first.
-    - `line` (P,): minimum size of a trade of each party, in steps of the grain. If the minimums of the two parties of a
-      trade differ, the smaller one applies.
+    - `grain`: the unit of trades, and the sizes of blocks of parties.
+    - `minimum` (T,): the minimum size of a trade of each party, in steps of the grain. For two parties, the lower
+      minimum applies.
 
-    If the grain has blocks, the function first decides who trades how much. Then it decides with whom: parties in the
-    same block are matched first, in the order of `grain.near`.
+    First, all parties are matched together. If `grain.blocks` is empty, this is the result. Otherwise it decides only
+    how much each slice trades. The slices are then matched again with these sizes: within the blocks of the first size,
+    then within those of the next size, and so on.
     """
-    if not grain.near:
-        sold, bought, steps = _meeting(supply, demand, 0, least, line)
+    if not grain.blocks:
+        sold, bought, steps = _match_blocks(supply, demand, 0, least, minimum)
         return supply.offer[sold], demand.offer[bought], steps * grain.step
     # First decides who sells and buys, and how much in total; then with whom, nearby where possible.
-    sold, bought, steps = _meeting(supply, demand, 0, least, np.zeros_like(line))
+    sold, bought, steps = _match_blocks(supply, demand, 0, least, np.zeros_like(minimum))
     supply, demand, found = supply.only(sold, steps), demand.only(bought, steps), []
-    for size in grain.near:
-        sold, bought, steps = _meeting(supply, demand, size, least, line)
+    for size in grain.blocks:
+        sold, bought, steps = _match_blocks(supply, demand, size, least, minimum)
         supply, demand = supply.without(sold, steps), demand.without(bought, steps)
         found.append((sold, bought, steps))
     sold, bought, steps = (np.concatenate(column) for column in zip(*found, strict=True))
     return supply.offer[sold], demand.offer[bought], steps * grain.step
 
 
-def _meeting(
-    supply: _Side, demand: _Side, size: int, least: float, line: Floats
+def _match_blocks(
+    supply: _Side, demand: _Side, size: int, least: float, minimum: Floats
 ) -> tuple[Ints, Ints, Floats]:
-    """Matches slices whose parties are in the same block of `size` parties.
+    """Matches slices whose parties are in the same block. Parties with neighbouring indices form blocks of `size`
+    parties.
 
     Returns three arrays: the slices sold, the slices bought, and the size of each match in steps of the grain.
 
-    - `size`: parties in a block. If it is 0, all parties can be matched with each other.
+    - `size`: parties in a block; 0 means one block of all parties.
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
-    - `line` (P,): minimum size of a trade of each party, in steps. The smaller minimum of the two parties applies.
+    - `minimum` (T,): the minimum size of a trade of each party, in steps. For two parties, the lower minimum applies to
+      the sum of their matches on a pair of generations.
     """
-    places = len(line) // max(size, 1) + 1
-    (sells, here), (buys, there) = supply.near(size, places), demand.near(size, places)
+    blocks = len(minimum) // max(size, 1) + 1
+    (sells, here), (buys, there) = supply.keyed(size, blocks), demand.keyed(size, blocks)
     sold, bought, steps = _overlaps(here, supply.steps[sells], there, demand.steps[buys])
     sold, bought = sells[sold], buys[bought]
     seller, buyer = supply.offer[sold], demand.offer[bought]
     steps[supply.offers.ratio[seller] * least > demand.offers.ratio[buyer]] = 0.0
     worth = steps > 0
-    if line.any():
+    if minimum.any():
         parties = supply.offers.party[seller], demand.offers.party[buyer]
         _, trade = np.unique(
-            (supply.offers.pair[seller] * len(line) + parties[0]) * len(line) + parties[1],
+            (supply.offers.pair[seller] * len(minimum) + parties[0]) * len(minimum) + parties[1],
             return_inverse=True,
         )
-        worth &= np.bincount(trade, steps)[trade] >= np.minimum(*(line[one] for one in parties))
+        worth &= np.bincount(trade, steps)[trade] >= np.minimum(*(minimum[one] for one in parties))
     return sold[worth], bought[worth], steps[worth]
 
 
-def _overlaps(pair: Ints, steps: Floats, other_pair: Ints, other_steps: Floats) -> tuple[Ints, Ints, Floats]:
+def _overlaps(key: Ints, length: Floats, other_key: Ints, other_length: Floats) -> tuple[Ints, Ints, Floats]:
     """Returns where intervals of one list overlap intervals of another list with the same key.
 
-    - `pair` and `other_pair`: the key of each interval, such as its pair of generations, in ascending order.
-    - `steps` and `other_steps`: the length of each interval.
+    Intervals are given by their lengths. In each list, the intervals of one key are placed end to end in the given
+    order, starting at 0. For example, lengths 3 and 2 are the intervals 0–3 and 3–5. With lengths 4 and 1 in the other
+    list, the overlaps are 0–3, 3–4 and 4–5.
 
-    Only lengths are given. In each list, the intervals of one key follow one another without gaps, and the first of
-    them begins at 0.
+    - `key` and `other_key`: the key of each interval, in ascending order.
+    - `length` and `other_length`: the length of each interval.
 
-    The result is three arrays with one entry for each overlap: the interval of the first list, the interval of the
-    second list, and the length of the overlap.
+    The result is three arrays with one entry for each overlap: the index of the interval in the first list, the index
+    of the interval in the second list, and the length of the overlap.
     """
-    count = max(int(one.max(initial=-1)) + 1 for one in (pair, other_pair))
-    room = np.maximum(np.bincount(pair, steps, count), np.bincount(other_pair, other_steps, count))
+    count = max(int(one.max(initial=-1)) + 1 for one in (key, other_key))
+    room = np.maximum(np.bincount(key, length, count), np.bincount(other_key, other_length, count))
     begin = np.cumsum(room) - room
     starts, ends = [], []
-    for of, size in ((pair, steps), (other_pair, other_steps)):
+    for of, size in ((key, length), (other_key, other_length)):
         starts.append(begin[of] + Queue.one_by_one(of).before(size))
         ends.append(starts[-1] + size)
     at = np.sort(np.concatenate([*starts, *ends]))
