@@ -16,6 +16,8 @@ When new nodes are sought for a gang, it gets GPUs in this order of preference:
 2. GPUs held by gangs that run beyond their guarantee, except services and sessions.
 3. Other held GPUs. The gangs that hold them are called *settled*.
 
+The *spot* of a gang is its generation together with the node of each worker.
+
 Sizes of arrays: J jobs, N nodes, K generations. A gang is identified by the index of its job.
 """
 
@@ -32,7 +34,7 @@ from fairshare.policies.gandiva_fair.room import Room
 
 
 class Spot(NamedTuple):
-    """The place of one gang: a generation, and the node of each of the gang's workers.
+    """The spot of one gang: a generation, and the node of each of the gang's workers.
 
     A node is given by its position among the nodes of the generation, from 0.
     """
@@ -141,7 +143,7 @@ class Places:
     def close(self, closed: Bools) -> None:
         """Closes nodes: no further gang is placed on them in this round.
 
-        Gangs that were already given GPUs there keep them. All other running gangs there lose their hold on their GPUs.
+        Gangs that were already given GPUs there keep them. The GPUs of all other running gangs there become unheld.
 
         `closed` (N,): True for the nodes to close.
         """
@@ -223,7 +225,7 @@ class Places:
         self.free_gpus[k] += gpus * len(nodes)
 
     def _end_hold(self, job: int) -> None:
-        """Makes the GPUs that a running gang holds unheld.
+        """Changes the GPUs that a running gang holds from held to unheld.
 
         This happens when the gang is given GPUs on other nodes, or when one of its nodes is closed.
         """

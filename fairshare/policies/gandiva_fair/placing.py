@@ -1,8 +1,8 @@
-"""Chooses the generation on which a picked gang gets GPUs, and gives it GPUs of this generation.
+"""Chooses the generation on which a gang gets GPUs, and gives it GPUs of this generation.
 
-`filling.py` calls `place` for each gang whose turn it is. An account is *due* GPU time on a generation: the GPU-seconds
-that it should receive there until the next round, minus those that its gangs picked so far will use. The number is
-negative if the account is ahead of its share.
+`filling.py` calls `place` for each gang whose turn it is. The GPU time that an account is *due* on a generation is
+counted in GPU-seconds: what it should receive there until the next round, including what it is owed, minus what its
+gangs picked so far will use. The number is negative if the account is ahead of its share.
 
 Generations are preferred in this order:
 1. The generation where the gang runs now, if its nodes are available.
@@ -52,7 +52,7 @@ def _speed_groups(picked: Picked, job: int, generations: list[int]) -> list[tupl
     """Divides `generations` into groups on which the job is about equally fast. Returns the groups, the fastest first.
 
     Each result is a pair: the generations of a group, and the GPU-seconds that the job's account is due on them in
-    total. The first generation of a group is the one where the gang runs or ran last. The others are sorted by the
+    total. The generation where the gang runs or ran last comes first in its group. The others are sorted by the
     GPU-seconds that the account is due there, most first.
     """
     due: list[float] = picked.due[picked.facts.account[job]].tolist()

@@ -4,8 +4,9 @@ generation.
 `claims.py` calls this for a picked gang whose account is owed enough GPU time on the faster generation. It is the last
 resort, after moving other gangs has not made enough room there.
 
-An account is *due* GPU time on a generation: the GPU-seconds that it should receive there until the next round, minus
-those that its picked gangs will use. The account is *ahead* if this number is negative.
+The GPU time that an account is *due* on a generation is counted in GPU-seconds: what it should receive there until the
+next round, including what it is owed, minus what its picked gangs will use. The account is *ahead* if this number is
+negative.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def _droppable(picked: Picked, k: int) -> Ints:
     """Returns the picked gangs on generation `k` that may be dropped, because their account is ahead of its share.
 
     The account must be ahead on generation `k` by at least the GPU-seconds that the gang uses in one quantum. It must
-    also be ahead by that much in total, over all generations on which the gang may run. The account therefore still
-    gets all GPU time that it is due after the gang is dropped.
+    also be ahead by that much in total, over all generations on which the gang may run. Even without the gang, the
+    account then gets all GPU time that it is due.
 
     Gangs that must keep their GPUs are left out: running services and sessions, and gangs within their minimum time
     before preemption.

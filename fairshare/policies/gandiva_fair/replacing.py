@@ -136,6 +136,7 @@ def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, unused: int) -> bo
     """Replaces the picked gang `job` by a gang that also uses the free GPUs of its node. Returns whether it was
     replaced.
 
+    - `job`: a gang of one worker that would start.
     - `spot`: the generation and the node of `job`.
     - `unused`: the free GPUs of this node. A gang *fills* the node if it has exactly `unused` GPUs more than `job`.
 

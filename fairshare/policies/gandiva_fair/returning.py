@@ -39,7 +39,7 @@ def return_home(places: Places) -> None:
 def _pack(places: Places, k: int, stay: dict[int, Spot], jobs: list[int]) -> None:
     """Gives all gangs in `jobs` GPUs on nodes of generation `k`, from scratch. Changes nothing if they do not all fit.
 
-    - `stay`: for some of the gangs, the spot that they must get.
+    - `stay`: for some of the gangs, the spot (generation and nodes) that they must get.
     - `jobs`: all gangs that were given GPUs of this generation.
 
     The gangs that are not in `stay` follow, those with the largest workers first. Each gets the nodes where it ran last

@@ -1,9 +1,9 @@
 """Swaps gangs between generations so that the speeds of their jobs can be measured there (profiling).
 
 Trades need the speed of a job on both generations of a trade. A measured speed is called a *sample*. To get samples,
-two gangs of the same account and shape swap their places on two generations. The account keeps its GPUs of each
-generation, so that profiling costs other accounts nothing. Two gangs have the same shape if they have the same number
-of workers and of GPUs per worker.
+two gangs of the same account and shape, which were picked for two generations, swap their nodes. The account keeps its
+GPUs of each generation, so that profiling costs other accounts nothing. Two gangs have the same shape if they have the
+same number of workers and of GPUs per worker.
 
 A gang is moved for this purpose at most once for each generation. Gandiva_fair (EuroSys '20, section 3.3) also profiles
 jobs on the generations that they may use.
@@ -39,7 +39,8 @@ def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) 
 
     Returns `picks` unchanged if trading is off, or if this round may not move running gangs.
 
-    `able` (J, K): whether each job may run on each generation.
+    - `able` (J, K): whether each job may run on each generation.
+    - `picks`: the gangs picked in this round, with their nodes.
     """
     jobs, settings = snapshot.jobs, snapshot.settings
     able = jobs.sharing(able)

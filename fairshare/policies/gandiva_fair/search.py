@@ -1,5 +1,7 @@
 """Searches for nodes for several gangs together, by depth-first search with backtracking.
 
+The *spot* of a gang is its generation together with the node of each worker.
+
 `room_for_all.py` uses it to find out whether all gangs of a round fit at the same time.
 """
 

@@ -144,10 +144,9 @@ class _Limits:
         return flow.of(rows[np.lexsort((flow.kind[rows], self.order[flow.leaf[rows]]))])
 
     def ancestors(self, flow: Flow, depth: int) -> Ints:
-        """Returns, for each row, the account at the given depth of the tree to which the row belongs, as an array (C,).
+        """Returns, for each row, the ancestor of its leaf account at the given depth of the tree, as an array (C,).
 
-        This is the row's leaf account or an account above it. For a leaf account that is less deep, it is the leaf
-        account itself.
+        The result is the leaf account itself if it is at this depth or closer to the root.
         """
         owner = self.above[depth, flow.leaf]
         return np.where(owner == NOWHERE, flow.leaf, owner)
@@ -171,12 +170,12 @@ class _Limits:
         There is a group for each account, with all rows below the account. Its upper bound is the account's limit. Its
         lower bound is the account's guarantee, which must not be taken away.
 
-        The groups of all accounts at one depth are one entry of the result, with the depth as the key. The deepest
-        entry comes first. Depths at which no bound has an effect are left out, and so are depths closer to the root
-        than `depth`. Leaf accounts of all depths are one entry, the very first. Its key is the number of depths in the
-        tree.
+        The result maps each depth of the tree to the groups of the inner accounts there, the deepest depth first.
+        Depths at which no bound has an effect are left out, and so are depths closer to the root than `depth`. Before
+        these entries, there is one for the leaf accounts of all depths. Its key is the number of depths in the tree.
 
-        `guaranteed` (T,): guaranteed GPUs of each account in total.
+        - `depth`: the smallest depth in the result.
+        - `guaranteed` (T,): guaranteed GPUs of each account in total.
         """
         leaves = Groups.of(flow.leaf, self.total)
         sure = flow.sure.sum(axis=0)
@@ -215,7 +214,7 @@ def _with_guarantee_rows(flow: Flow) -> Flow:
     moved to slower generations. An additional row has the guaranteed GPUs of one class on one generation, and may use
     only this generation and others that are at least as fast for the class.
 
-    `flow`: the rows, which hold exactly their guaranteed GPUs.
+    `flow`: the rows, which hold exactly their guaranteed GPUs. It is changed and must not be used afterwards.
     """
     best = open_steps(flow.step, flow.able).max(axis=0)
     alike = ~((flow.step != best) & flow.able).any(axis=0)
@@ -233,7 +232,7 @@ def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
     """Gives rows additional GPUs until all rows together have as many as possible, on generations where they are fast.
 
     First, rows get free GPUs on their fastest generations. Then GPUs are divided again if more GPUs can be used in
-    total. At first, each row keeps at least its total over all generations. At last, rows may also lose GPUs.
+    total. First, each row keeps at least the number of GPUs that it has. After that, rows may also lose GPUs.
 
     - `flow`: the rows, changed in place.
     - `gates`: limits on single generations. The outermost gates are the GPUs that can be given out.
@@ -257,7 +256,7 @@ def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
 
 
 def _keeping_totals(flow: Flow) -> Groups:
-    """Returns groups that let each row keep the number of GPUs that it holds now, on whichever generations.
+    """Returns groups that let each row keep the number of GPUs that it holds now, possibly on other generations.
 
     Each group has one row. Its lower bound is the row's present number of GPUs, and it has no upper bound.
     """

@@ -7,7 +7,8 @@ of slow GPUs for one fast GPU.
 
 Who trades:
 - A *party* is an account that is set to trade, such as a team. In arrays, a party is the index of this account.
-- A *trader* is one leaf account, such as a user, on one pair of generations. It trades in the name of its party.
+- A *trader* is one leaf account, such as a user, on one pair of generations. It trades in the name of its party. Its
+  index is (index of the pair) × L + (index of the leaf account).
 
 The *ratio* of an offer is its price limit: the lowest price at which the seller sells, or the highest price that the
 buyer pays. On each pair, offers to sell are sorted from the lowest ratio, and offers to buy from the highest. The first
@@ -63,8 +64,8 @@ class Grain:
     def minimum(self, held: Floats) -> Floats:
         """Returns the minimum size of a trade for each account as a party, in GPUs, as an array (T,).
 
-        `held` (T,): all GPUs that each account holds. The minimum is a fixed fraction of this number, but at least
-        LEAST_TRADE and at most `min_gpus`.
+        `held` (T,): all GPUs that each account holds. The minimum is the fraction LEAST_PART of this number, but at
+        least LEAST_TRADE and at most `min_gpus`.
         """
         found: Floats = np.clip(LEAST_PART * held, LEAST_TRADE, self.min_gpus)
         return found
@@ -178,7 +179,8 @@ def match_offers(
 
     - `has`: the slow GPUs with which each trader can pay, by index of the trader.
     - `pricing`: how a price is set. "between": the geometric mean of the ratios of the seller and the buyer.
-      "second_price": the next ratio, at or below the buyer's, that another party offers on the pair, to buy or to sell.
+      "second_price": the next ratio, at or below the buyer's, that another party offers on the pair, to buy or to sell,
+      but at least the seller's ratio.
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
     - `grain`: the units and minimum sizes of trades.
     - `held` (T,): all GPUs of each account. A party that holds few GPUs may make smaller trades.
@@ -221,7 +223,7 @@ def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
     - `second`: the second price for the buyer of each trade (see `_seconds`), or None if prices are not second prices.
 
     If `second` is None, the price is the geometric mean of `low` and `high`, so that both sides gain by the same
-    factor. Otherwise it is `second`, or the limit that is nearest to it if `second` is not between them.
+    factor. Otherwise it is `second`, or the nearer one of `low` and `high` if `second` is not between them.
     """
     if second is None:
         return np.sqrt(low * high)
