@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -26,23 +27,7 @@ class Tree:
 
         Raises ValueError if an account comes before its parent.
         """
-        size = len(parent)
-        if np.any(parent >= np.arange(size)) or np.any(parent < NOWHERE):
-            raise ValueError("an account is listed before its parent")
-        depth, above = np.zeros(size, dtype=np.int64), parent
-        while np.any(below := above != NOWHERE):
-            depth += below
-            above = np.where(below, parent[above], NOWHERE)
-        # Sorted by parent, siblings in their own order: first the roots, then the children of each account.
-        by_parent = np.argsort(parent, kind="stable")
-        ends = np.cumsum(np.bincount(parent + 1, minlength=size + 1)).tolist()
-        return cls(
-            parent=parent,
-            roots=np.flatnonzero(parent == NOWHERE),
-            children=tuple(by_parent[a:b] for a, b in pairwise(ends)),
-            is_leaf=np.diff(ends) == 0,
-            levels=tuple(np.flatnonzero(depth == level) for level in range(depth.max(initial=NOWHERE) + 1)),
-        )
+        return _tree(np.asarray(parent, dtype=np.int64).tobytes())
 
     def sums(self, amounts: Floats) -> Floats:
         """Returns, for each account, the sum of `amounts` (T, …) over the account and all accounts below it."""
@@ -65,3 +50,26 @@ class Tree:
             way.append(account)
             account = int(self.parent[account])
         return way
+
+
+@lru_cache(maxsize=64)  # every decision asks for the tree, which seldom changes
+def _tree(of: bytes) -> Tree:
+    """Creates the tree from the bytes of the array `parent`."""
+    parent: Ints = np.frombuffer(of, dtype=np.int64)
+    size = len(parent)
+    if np.any(parent >= np.arange(size)) or np.any(parent < NOWHERE):
+        raise ValueError("an account is listed before its parent")
+    depth, above = np.zeros(size, dtype=np.int64), parent
+    while np.any(below := above != NOWHERE):
+        depth += below
+        above = np.where(below, parent[above], NOWHERE)
+    # Sorted by parent, siblings in their own order: first the roots, then the children of each account.
+    by_parent = np.argsort(parent, kind="stable")
+    ends = np.cumsum(np.bincount(parent + 1, minlength=size + 1)).tolist()
+    return Tree(
+        parent=parent,
+        roots=np.flatnonzero(parent == NOWHERE),
+        children=tuple(by_parent[a:b] for a, b in pairwise(ends)),
+        is_leaf=np.diff(ends) == 0,
+        levels=tuple(np.flatnonzero(depth == level) for level in range(depth.max(initial=NOWHERE) + 1)),
+    )

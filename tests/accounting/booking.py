@@ -9,6 +9,7 @@ from django.db import transaction
 from accounting.closing.class_prices import TimeByClass, next_hour_to_price, price_hour
 from accounting.closing.gpu_classes import Allocation, Availability, Condition
 from accounting.closing.hours import NodeHistory, close_hour, open_book
+from accounting.core.calendar import first_of_month
 from accounting.ledger import TradedTime, Usage, book_trades, book_usage
 from accounting.models import LedgerTransaction, UsageSegment
 from tests.make import LONG_AGO, Cast
@@ -72,7 +73,11 @@ def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -
         for count in range((last - first) // HOUR):
             hour = first + count * HOUR
             held = UsageSegment.objects.filter(
-                book=book, version=0, period__startswith__gte=hour, period__startswith__lt=hour + HOUR
+                book=book,
+                month=first_of_month(hour),
+                version=0,
+                period__startswith__gte=hour,
+                period__startswith__lt=hour + HOUR,
             )
             allocations = []
             for one in held:
