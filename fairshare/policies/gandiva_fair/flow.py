@@ -1,4 +1,12 @@
-"""Contains the rows of a network flow: classes of jobs, or their guarantees, and the GPUs that each row gets."""
+"""Contains the consumers of the network flow that divides GPUs among accounts.
+
+`shares.py` computes the guarantees and shares of accounts as a flow: GPUs flow from pools, through capacities
+(`gates.py`), to consumers. A consumer is called a *row*. It is a class of similar jobs (`classes.py`), or the
+guaranteed GPUs of such a class.
+
+C is the number of rows, K the number of generations. Arrays are (K, C) instead of (C, K), because numpy is several
+times as fast if the last axis is long.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +22,17 @@ EPSILON = 1e-9  # GPUs; less counts as zero
 
 @dataclass(slots=True)
 class Flow:
-    """The GPUs of K generations that each of C rows gets. A row is a class of jobs, or the guarantee of a class.
+    """C rows, and the GPUs of each generation that they may use and hold.
 
-    How a class keeps its guaranteed GPUs depends on its jobs:
-    - If the jobs are faster on some generations than on others, the guarantee has its own row. This row always holds
-      all GPUs of the guarantee.
-    - If the jobs are equally fast wherever they may run, the guarantee has no row. The leaf account then keeps only the
-      total of its guaranteed GPUs: they may move to other generations and to other classes of the account. `base` has
-      the guaranteed GPUs of the class, which are its part of this total.
+    A row is usually a class of similar jobs of one leaf account. How the guaranteed GPUs of a class are protected
+    depends on the speeds of its jobs:
 
-    Arrays are (K, C) instead of (C, K), because numpy is several times as fast if the last axis is long.
+    - If the jobs are faster on some generations than on others, the guaranteed GPUs are moved from the class to
+      additional rows: one row for each generation on which the class has guaranteed GPUs. The number of GPUs of such a
+      row never changes. They may be exchanged for GPUs of another generation on which the jobs are at least as fast.
+    - If the jobs are equally fast on all generations that they accept, the class keeps its guaranteed GPUs in `base`.
+      They may be exchanged for GPUs of any generation, and may go to other classes of the same leaf account. Only the
+      sum of `base` over the account is protected.
     """
 
     leaf: Ints  # (C,) the leaf account
@@ -37,33 +46,41 @@ class Flow:
 
     @property
     def unmet(self) -> Floats:
-        """Returns the GPUs that each row (class of jobs) could use in addition to those that it holds, as an array
-        (C,)."""
-        return self.beside(self.held.sum(axis=0))
+        """Returns how many GPUs each row can use in addition to those that it holds, as an array (C,).
 
-    def beside(self, has: Floats) -> Floats:
-        """Returns the GPUs that each row (class of jobs) could use in addition to a total of `has` (C,), as an array
-        (C,)."""
+        The result is 0 for a row that consists of guaranteed GPUs.
+        """
+        return self.unmet_beyond(self.held.sum(axis=0))
+
+    def unmet_beyond(self, has: Floats) -> Floats:
+        """Returns how many GPUs each row could use in addition if it had `has` (C,) GPUs, as an array (C,).
+
+        The result is 0 for a row that consists of guaranteed GPUs.
+        """
         left: Floats = np.maximum(self.gpus - has, 0.0) * ~self.is_kept
         return left
 
     @property
     def sure(self) -> Floats:
-        """Returns the guaranteed GPUs of each row (class of jobs) on each generation, as an array (K, C)."""
+        """Returns the guaranteed GPUs of each row on each generation, as an array (K, C).
+
+        For a class of jobs, these are the GPUs in `base`. For a row that consists of guaranteed GPUs, these are all
+        GPUs that it holds.
+        """
         found: Floats = self.base + self.held * self.is_kept
         return found
 
     def of(self, rows: Ints) -> Flow:
-        """Returns a copy that contains only the given rows (classes of jobs)."""
+        """Returns a copy that contains only the rows with the indices in `rows`."""
         return Flow(*(getattr(self, name).take(rows, axis=-1) for name in self.__slots__))
 
     def __add__(self, other: Flow) -> Flow:
-        """Returns a flow with the rows (classes of jobs) of both flows, first those of `self`."""
+        """Returns a flow that contains the rows of `self`, followed by the rows of `other`."""
         parts = ((getattr(self, name), getattr(other, name)) for name in self.__slots__)
         return Flow(*(np.concatenate(both, axis=-1) for both in parts))
 
 
 def part_of(amount: Floats, of: Floats) -> Floats:
-    """Returns `amount` / `of`, but at most 1, and 0 where `of` is 0."""
+    """Returns the ratio `amount` / `of` for each element, but at most 1. The ratio is 0 where `of` is 0."""
     found: Floats = np.minimum(np.divide(amount, of, out=np.zeros_like(of), where=of > 0), 1.0)
     return found

@@ -1,6 +1,11 @@
-"""Contains gates: capacities of a network flow, each a limit on the GPUs of one generation for a group of rows.
+"""Contains the capacities of the network flow that divides GPUs among accounts. A capacity is called a *gate*.
 
-Gates are nested: an account's limit lies inside the limits of the accounts above it.
+The consumers of the network are rows: classes of similar jobs, or the guaranteed GPUs of such a class (`flow.py`). A
+gate limits how many GPUs of one generation a set of rows may have together. Gates are nested: the limit of an account
+lies inside the limits of the accounts above it. The outermost gates are the GPUs that can be given out.
+
+`shares.py` creates the gates. `network.py` divides GPUs within them. M is the number of gates, C the number of rows, K
+the number of generations.
 """
 
 from __future__ import annotations
@@ -21,10 +26,13 @@ N = TypeVar("N", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """M nested limits on the GPUs of single generations. A row (class of jobs) is *behind* a gate if the gate limits
-    it.
+    """M nested capacities, each in GPUs of one generation.
 
-    The outermost gates stand for the GPUs of pools. All rows of a pool share its GPUs.
+    A row is *behind* a gate if the gate limits the row's GPUs of the gate's generation. On each generation, the gates
+    of a row form a chain from its innermost gate to its outermost gate. A row is *directly behind* its innermost gate.
+
+    The rows are divided into G pools. Each pool has some GPUs of each generation, which are divided among its rows.
+    These numbers of GPUs are the outermost gates: one gate for each pool and generation.
     """
 
     most: Floats  # (M,) GPUs that the gate lets through
@@ -37,16 +45,18 @@ class Gates:
 
     @classmethod
     def of(cls, flow: Flow, pool: Ints, gpus: Floats, inside: Sequence[tuple[Ints, Floats]]) -> Gates:
-        """Creates the gates (limits on the GPUs of one generation for a group of rows).
+        """Creates the gates for the rows of `flow`.
 
-        A pool is a number of GPUs of each generation that a set of rows (classes of jobs) shares. The outermost gates
-        are the GPUs of the pools. Each further gate is a limit for some rows of one pool.
+        The outermost gates are the GPUs of the pools. Inside them is one gate for each further limit that can have an
+        effect. A limit has no effect if the rows cannot use that many GPUs, or if the next gate outside it is as
+        strict.
 
         - `pool` (C,): the pool of each row, in ascending order.
         - `gpus` (G, K): GPUs of each generation in each pool.
-        - `inside`: a pair of arrays for each level of the further limits, the outermost level first. The first array
-          (C,) has the owner of each row, or NOWHERE if this level does not limit the row. Rows of one owner are
-          adjacent. The second array has the GPUs of each generation that each owner may have.
+        - `inside`: the further limits, as one pair of arrays for each level of nesting, the outermost level first. The
+          first array (C,) has an index for each row: the account or class whose limit applies to the row. The index is
+          NOWHERE if no limit of this level applies. Rows with the same index must be adjacent. The second array has the
+          limits: one line for each index, with the GPUs of each of K generations.
         """
         generations = np.arange(gpus.shape[1])[:, None]
         most, up, levels = [gpus.ravel()], [np.full(gpus.size, NOWHERE)], [slice(0, gpus.size)]
@@ -74,21 +84,22 @@ class Gates:
         return cls(np.concatenate(most), whole, at, pool, pool_of, nothing[pool_of], levels)
 
     def rows(self, rows: Ints) -> Gates:
-        """Returns a copy of the gates (limits) that covers only the given rows (classes of jobs)."""
+        """Returns a copy of all gates for a network that contains only the rows with the indices in `rows`."""
         return replace(self, at=self.at.take(rows, axis=1), pool=self.pool[rows])
 
     def before(self, values: NDArray[N]) -> NDArray[N]:
-        """Returns, for each generation and row (class of jobs), the value of the innermost gate (limit) of the row.
+        """Returns, for each generation and row, the value of the row's innermost gate on this generation.
 
-        `values` (M,) has one value for each gate. The result is (K, C), or (K, 1) if all rows have the same gates.
+        `values` (M,): one value for each gate. The result is (K, C). If all rows have the same gates, it is (K, 1),
+        which numpy broadcasts to all rows.
         """
         return values[:, None] if len(self.most) == len(self.at) else values.take(self.at)
 
     def sums(self, values: Floats) -> Floats:
-        """Returns, for each gate (limit), a sum over the rows (classes of jobs) directly behind it, as an array (M,).
+        """Returns the sum of `values` over the rows directly behind each gate, as an array (M,).
 
-        A row is directly behind the innermost gate that limits it. `values` (K, C): the values to add, for each
-        generation and row.
+        `values` (K, C): one value for each generation and row. Each value counts only for the row's innermost gate on
+        the generation, not for the gates outside it.
         """
         if len(self.most) == len(values):
             return values.sum(axis=1)  # type: ignore[no-any-return]
@@ -96,11 +107,10 @@ class Gates:
         return found
 
     def through(self, held: Floats) -> Floats:
-        """Returns the GPUs that count against each gate (limit) if rows (classes of jobs) hold `held` (K, C), as an
-        array (M,).
+        """Returns the load of each gate in GPUs, as an array (M,), if the rows hold `held` (K, C).
 
-        These are the GPUs of all rows behind the gate, with one exception: if the rows behind an inner gate hold more
-        than its capacity, only its capacity counts against the gates outside it.
+        The load is the number of GPUs that all rows behind the gate hold, with one exception: if an inner gate is
+        overloaded, only its capacity counts towards the gates outside it.
         """
         found = self.sums(held)
         for level in self.levels[:0:-1]:
@@ -108,9 +118,10 @@ class Gates:
         return found
 
     def sums_outside(self, values: Floats) -> Floats:
-        """Returns, for each gate (limit), the sum of values of all rows (classes of jobs) behind it, as an array (M,).
+        """Returns the sum of `values` over all rows behind each gate, as an array (M,).
 
-        `values` (K, C) has one value for each generation and row.
+        `values` (K, C): one value for each generation and row. Each value counts for the row's innermost gate on the
+        generation, and for all gates outside it.
         """
         found = self.sums(values)
         for level in self.levels[:0:-1]:
@@ -118,10 +129,9 @@ class Gates:
         return found
 
     def least_outside(self, values: Floats) -> Floats:
-        """Returns, for each gate (limit), the lowest value among the gate itself and all gates outside it, as an array
-        (M,).
+        """Returns, for each gate, the minimum of `values` over this gate and all gates outside it, as an array (M,).
 
-        `values` (M,) has one value for each gate.
+        `values` (M,): one value for each gate.
         """
         found = values.copy()
         for level in self.levels[1:]:
@@ -129,11 +139,13 @@ class Gates:
         return found
 
     def cut(self, wanted: Floats, left: Floats) -> Floats:
-        """Returns `wanted`, reduced so that the rows behind each gate together get no more than the gate has left, as
-        an array (K, C).
+        """Returns the GPUs that rows can get out of those that they want, as an array (K, C).
 
-        `wanted` (K, C): additional GPUs that each row (class of jobs) wants of each generation. `left` (M,): GPUs that
-        each gate (limit) can still give to the rows behind it.
+        If the rows behind a gate want more than it has left, the wants of all these rows are multiplied by the same
+        factor.
+
+        - `wanted` (K, C): additional GPUs of each generation that each row wants.
+        - `left` (M,): GPUs that each gate can still give to the rows behind it.
         """
         for level in self.levels[::-1]:
             total = self.sums_outside(wanted)
@@ -143,17 +155,18 @@ class Gates:
         return wanted
 
     def by_pool(self, values: Floats) -> Floats:
-        """Returns the sum of `values` over the gates (limits) of each pool, as an array (G,).
+        """Returns the sum of `values` over all gates of each pool, as an array (G,).
 
-        A pool is the GPUs that a set of rows (classes of jobs) shares. `values` (M,) has one value for each gate.
+        `values` (M,): one value for each gate.
         """
         found: Floats = np.bincount(self.pool_of, values).astype(np.float64)
         return found
 
     def width(self, marks: Bools) -> float:
-        """Returns how many GPUs the gates marked in `marks` (M,) admit together: the sum of their capacities.
+        """Returns the total capacity of the gates marked in `marks` (M,), in GPUs.
 
-        If the next gate outside a marked gate is also marked, only the outer gate is counted, because it limits both.
+        A marked gate does not count if the next gate outside it is also marked, because the capacity of the outer gate
+        limits both.
         """
         ends = marks & ~np.where(self.up == NOWHERE, False, marks[self.up])
         return float(self.most[ends].sum())

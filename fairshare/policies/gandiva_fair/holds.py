@@ -1,4 +1,8 @@
-"""Keeps gangs running that must not be stopped at the moment, before all other gangs are picked."""
+"""Picks the running gangs that must not be stopped now, before all other gangs are picked.
+
+To pick a gang means to decide that it runs until the next round. `selection.py` calls `pick_held` first, except in
+rounds in which it can simply pick all gangs.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,18 @@ _CLAIMS = 32
 
 
 def pick_held(picked: Picked) -> None:
-    """Picks the gangs that must not be stopped at the moment, and leaves them on the nodes where they run.
+    """Picks the running gangs that must not be stopped now, and leaves them on the nodes where they run.
 
-    Then closes the nodes that are marked in `closed` of the cluster: no further gang can be placed there.
+    In a round that may preempt, these are, within limits:
+
+    - gangs with a worker on a closed node (`closed` of the cluster), to which they could not return
+    - gangs that are protected by the minimum hold
+    - services and sessions within the guarantees of their account and of the accounts above it
+    - services and sessions that have not been warned, or whose notice is not over
+
+    In a round that may not preempt, these are all running gangs, and limits are not checked.
+
+    After that, no further gang can be placed on closed nodes in this round.
     """
     facts, places = picked.facts, picked.places
     jobs, settings, closed = facts.jobs, facts.settings, facts.snapshot.cluster.closed
@@ -38,17 +51,20 @@ def pick_held(picked: Picked) -> None:
 
 
 def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
-    """Returns the gangs that may keep their GPUs because of the minimum hold, as a mask (J,).
+    """Returns the running gangs that are protected by the minimum hold, as a mask (J,).
 
-    The minimum hold lets a gang that has just started keep its GPUs for some time. There is one exception: a waiting
-    gang within its guarantee may take the GPUs of a running gang if its claim to GPUs began before the running gang
-    started.
+    The minimum hold lets a gang keep its GPUs for the first `min_hold` seconds after it got them. Preemptible gangs are
+    not protected. In a round at the end of a quantum, there is an exception: a running gang is not protected from a
+    waiting gang that may run on its generation and has an older claim.
 
-    When the waiting gang's claim began depends on the size of the running gang:
-    - Smaller than the waiting gang: when the account of the waiting gang began to save GPU time for it.
-    - Larger than the waiting gang: when that account had saved enough for it.
-    - Same size: the exception does not apply, because the waiting gang could have got these GPUs when the running gang
-      started.
+    A waiting gang has a claim if its account, and all accounts above, have saved enough guaranteed GPU time for it. The
+    claim is older if it began before the running gang got its GPUs. When it began depends on the size of the running
+    gang:
+
+    - Smaller than the waiting gang: when the account began to save GPU time for the waiting gang.
+    - Larger than the waiting gang: when the account had saved enough.
+    - Same size: the running gang stays protected, because the waiting gang could have got these GPUs itself when the
+      running gang started.
     """
     jobs, size = facts.jobs, facts.sizes
     young = running & (jobs.resident < facts.settings.min_hold)
@@ -74,13 +90,15 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
 
 
 def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, Floats]:
-    """Returns how long each waiting gang has had a claim to GPUs, as two arrays (W,) of seconds.
+    """Returns how long accounts have saved guaranteed GPU time for W waiting gangs, as two arrays (W,) of seconds.
 
-    An account saves unused guaranteed GPU time for its next gang. The first array has the time since the gang's account
-    began to save for it. The second array has the time since the account had saved enough. An entry of the second array
-    is negative if the account, or an account above it, has not saved enough yet.
+    An account whose guarantee is too small for its next gang saves guaranteed GPU time over several rounds. The first
+    array has the time since saving for the gang began. The second array has the time since enough was saved to run the
+    gang for one quantum. It is negative for a gang for which not enough is saved yet. For each gang, both are the
+    minimum over its account and all accounts above.
 
-    `running` (J,): marks the gangs that run. `waits` (W,): the waiting gangs.
+    - `running` (J,): marks the running gangs.
+    - `waits` (W,): the indices of the waiting gangs.
     """
     jobs, tree, quantum = facts.jobs, facts.tree, facts.settings.quantum
     due, saved = guaranteed_after_trades(facts.shares).sum(axis=1), facts.balances.guaranteed

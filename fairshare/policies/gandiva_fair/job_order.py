@@ -1,4 +1,7 @@
-"""Determines in which order each account wants its own jobs to run."""
+"""Determines the order in which each account wants its own jobs to run.
+
+The order between different accounts is decided elsewhere, in `turns.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,11 @@ from fairshare.model import NOWHERE, Accounts, Bools, Ints, Jobs, Settings
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """The jobs of all accounts, each account's jobs in the order in which it wants them."""
+    """The jobs of all accounts in one list, sorted by account. The jobs of an account are in the order in which it
+    wants them to run.
+
+    A position is an index into this list.
+    """
 
     jobs: Ints  # sorted by account, then by rank
     listed: list[int]  # `jobs` as a list
@@ -23,7 +30,11 @@ class JobOrder:
 
     @classmethod
     def of(cls, jobs: Jobs, order: Ints, chosen: Bools, settings: Settings) -> JobOrder:
-        """Returns the order of the jobs marked in `chosen` (J,). `order` (J,) is the result of `wanted_order`."""
+        """Returns the list of the jobs marked in `chosen` (J,).
+
+        `order` (J,): the rank of each job among the jobs of its account, from `wanted_order`. If `settings.reclaim` is
+        true, the running jobs of each account come before its waiting jobs.
+        """
         wanted = np.empty(len(jobs), dtype=np.int64)
         wanted[order] = np.arange(len(jobs))
         some = wanted[chosen[wanted]]
@@ -55,7 +66,7 @@ class JobOrder:
         )
 
     def without(self, gone: Bools) -> JobOrder:
-        """Returns a copy of the order without the jobs marked in `gone` (J,)."""
+        """Returns a copy of the list without the jobs marked in `gone` (J,)."""
         stays = ~gone[self.jobs]
         before = np.append(0, np.cumsum(stays))  # for each position, the number of jobs before it that stay
         return JobOrder._by_account(self.jobs[stays], self.account[stays], before[self.level_end[stays]])
@@ -64,10 +75,12 @@ class JobOrder:
 def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
     """Returns the rank of each job, as an array (J,). An account wants its jobs with lower ranks to run first.
 
-    Running services and sessions come first, then jobs by priority. Jobs of equal priority keep the order that they
-    have in `jobs`, with one exception: if the account shares evenly, those that have received least GPU time per GPU
-    come first. For this comparison, one quantum is subtracted from the time of a running job, so that jobs are not
-    swapped after every quantum.
+    Running services and sessions have the lowest ranks. All other jobs follow by priority, the highest first. Jobs of
+    equal priority keep the order that they have in `jobs`.
+
+    Accounts that share evenly (`accounts.evenly`) are an exception. Among their jobs of equal priority, the job that
+    has received the least GPU time, divided by its number of GPUs, comes first. For a running job, one quantum is
+    subtracted, so that two jobs do not replace each other after every quantum.
     """
     had = np.zeros(len(jobs))
     running = jobs.running_on != NOWHERE
@@ -83,9 +96,10 @@ def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
 
 
 def alike(*columns: Ints) -> Ints:
-    """Returns a class number for each job, as an array (J,).
+    """Returns a number for each of J jobs, as an array (J,). Two jobs have the same number exactly if they are equal in
+    all columns.
 
-    Two jobs have the same number exactly if their values are equal in all columns. Each column (J,) has integers ≥ 0.
+    `columns`: arrays (J,) of integers ≥ 0, such as the account and the size of each job.
     """
     many = len(columns[0])
     found, span = np.zeros(many, dtype=np.int64), 1

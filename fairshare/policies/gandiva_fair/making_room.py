@@ -1,7 +1,12 @@
-"""Makes room for a gang that fits nowhere, by moving gangs that were picked before.
+"""Places a gang that fits nowhere, by moving other gangs to other nodes.
 
-Gangs that are larger than this gang are moved only in two cases. Either this round has placed them elsewhere than on
-the nodes where they run or ran last, or the caller says that they have to leave the generation.
+The gangs that can be moved were picked before: this round has decided that they run, and on which nodes. Each of them
+gets other GPUs or stays where it is. Moves are made only within this plan, before any gang is started or stopped.
+
+A gang that is larger than the gang to be placed is moved only in two cases:
+
+- This round has placed it elsewhere than on the nodes where it runs or ran last.
+- The caller says that it must leave its generation.
 """
 
 from __future__ import annotations
@@ -28,19 +33,26 @@ TRIES = 8
 def make_room(
     places: Places, job: int, generations: Iterable[int], may_change: MayChange, yields: Yields
 ) -> Moved | None:
-    """Places the gang on one of `generations` by moving other gangs.
+    """Places the gang `job` on one of `generations` by moving other gangs.
 
-    Returns the moved gangs with the places that they left, or None if it failed and nothing changed. `may_change` says
-    whether limits allow a gang to change generations. `yields` says whether a gang has to leave a generation.
+    Returns the moved gangs, each with the place that it left. Returns None and changes nothing if the gang cannot be
+    placed.
+
+    - `may_change` (gang, from, to): whether limits allow a gang to change from one generation to another.
+    - `yields` (gang, generation): whether a gang must leave the generation if it finds room anywhere else, even if it
+      becomes slower.
     """
     if places.facts.size[job] > sum(places.free_gpus):
         return None
     clearing = _Clearing(places, job, may_change, yields)
-    return next((moved for k in generations if (moved := clearing.of(k)) is not None), None)
+    return next((moved for k in generations if (moved := clearing.place_on(k)) is not None), None)
 
 
 def undo(places: Places, moved: Moved, keep: int = 0) -> None:
-    """Moves gangs back to the places that they left, the last move first, until only the first `keep` moves remain."""
+    """Moves gangs back to the places that they left, the last move first, and removes these moves from `moved`.
+
+    `keep`: how many of the first moves are not undone.
+    """
     while len(moved) > keep:
         other, spot = moved.pop()
         places.take_back(other)
@@ -48,26 +60,30 @@ def undo(places: Places, moved: Moved, keep: int = 0) -> None:
 
 
 class _Clearing:
+    """Makes room for one gang, called the new gang, by moving other gangs."""
+
     def __init__(self, places: Places, job: int, may_change: MayChange, yields: Yields) -> None:
         self._facts, self._places, self._may_change, self._yields = places.facts, places, may_change, yields
         self._job, self._gpus, self._size = job, places.facts.gpus[job], places.facts.size[job]
 
-    def of(self, k: int) -> Moved | None:
-        """Places the gang on generation `k`. Other gangs are moved to make room for one worker after another.
+    def place_on(self, k: int) -> Moved | None:
+        """Places the new gang on generation `k`. Other gangs are moved to make room for one worker after another.
 
-        Returns the moved gangs with the places that they left, or None if it failed and nothing changed.
+        Returns the moved gangs, each with the place that it left. Returns None and changes nothing if the new gang
+        cannot be placed.
         """
         moved: Moved = []
         while not self._places.place(self._job, (k,), held=True):
-            if not self._gain_slot(k, moved):
+            if not self._free_slot(k, moved):
                 undo(self._places, moved)
                 return None
         return moved
 
-    def _gain_slot(self, k: int, moved: Moved) -> bool:
-        """Makes room for one more worker of the gang on some node of generation `k`. Returns whether it succeeded.
+    def _free_slot(self, k: int, moved: Moved) -> bool:
+        """Makes room for one more worker of the new gang on some node of generation `k`.
 
-        The gangs that it moves are appended to `moved`.
+        Appends the gangs that it moves to `moved`. Returns False if it finds no such node, or if there was already room
+        for all workers.
         """
         free = self._places.free[k]
         if free.slots(self._gpus) >= self._facts.workers[self._job]:
@@ -76,8 +92,10 @@ class _Clearing:
         return any(self._clear(k, node, target, moved) for node, target in nearest)
 
     def _clear(self, k: int, node: int, target: int, moved: Moved) -> bool:
-        """Moves gangs off a node until `target` GPUs are free on it. Returns False and changes nothing if that
-        fails."""
+        """Moves gangs off the node until it has at least `target` free GPUs.
+
+        Appends the moved gangs to `moved`. Returns False and changes nothing if the target cannot be reached.
+        """
         places, size, before = self._places, self._facts.size, len(moved)
         there = []
         for other in places.on[k][node]:
@@ -99,27 +117,28 @@ class _Clearing:
         return False
 
     def _finds_room(self, other: int, k: int, node: int) -> bool:
-        """Returns whether the gang `other` could find room elsewhere after leaving the node `node` of generation `k`.
+        """Returns whether the gang `other` would fit on other nodes if it left the node `node` of generation `k`.
 
-        `other` leaves to make room for the gang to be placed. Nodes of generation `k` on which a worker of that gang
-        already fits do not count as room for `other`.
+        Nodes of generation `k` on which a worker of the new gang already fits are kept for the new gang, and do not
+        count.
         """
         has_room = self._places.has_room
         for to, able in enumerate(self._facts.able[other].tolist()):
-            if able and has_room(other, to) and (to != k or self._has_room_beside(other, k, node)):
+            if able and has_room(other, to) and (to != k or self._has_room_elsewhere_on(other, k, node)):
                 return True
         return False
 
-    def _has_room_beside(self, other: int, k: int, node: int) -> bool:
-        slots = self._places.free[k].slots_among(self._beside(k, node), self._facts.gpus[other])
+    def _has_room_elsewhere_on(self, other: int, k: int, node: int) -> bool:
+        slots = self._places.free[k].slots_among(self._nodes_for_others(k, node), self._facts.gpus[other])
         return slots >= self._facts.workers[other]
 
     def _move(self, other: int, k: int, node: int, *, may_slow: bool) -> Spot | None:
-        """Moves the picked gang `other` off its node. Returns the place that it left, or None if it finds no other
-        place.
+        """Moves the gang `other` off the node `node` of generation `k`.
 
-        Its new GPUs must be as fast for it as the old ones, unless `may_slow` is true. Nodes of generation `k` on which
-        a worker of the gang to be placed already fits are not used.
+        Returns the place that it left. Returns None and changes nothing if there is no other place for it. Nodes of
+        generation `k` on which a worker of the new gang already fits are kept for the new gang.
+
+        `may_slow`: whether `other` may become slower by the move.
         """
         facts, places = self._facts, self._places
         least = 0.0 if may_slow else facts.speed[other, k] / SAME_SPEED
@@ -132,7 +151,7 @@ class _Clearing:
         ]
         for levels in (places.unheld, places.free):
             for to in roomy:
-                among = self._beside(k, node) if to == k else ANY
+                among = self._nodes_for_others(k, node) if to == k else ANY
                 nodes = levels[to].nodes_for(facts.workers[other], facts.gpus[other], among)
                 if nodes is not None:
                     was_at = places.take_back(other)
@@ -140,9 +159,9 @@ class _Clearing:
                     return was_at
         return None
 
-    def _beside(self, k: int, node: int) -> int:
-        """Returns the nodes of generation `k` to which another gang may move, as a bit mask.
+    def _nodes_for_others(self, k: int, node: int) -> int:
+        """Returns the nodes of generation `k` to which other gangs may move, as a bit mask.
 
-        Excluded are `node` and all nodes on which a worker of the gang to be placed already fits.
+        These are all nodes except two kinds: `node`, and nodes on which a worker of the new gang already fits.
         """
         return ~(self._places.free[k].at_least(self._gpus) | 1 << node)

@@ -1,8 +1,15 @@
-"""Computes which GPUs accounts would sell or buy, and at what price.
+"""Computes which GPUs accounts would sell or buy in trades, and at what prices. `trades.py` uses the results.
 
-The price depends on what an account gains by one additional GPU, or loses with one GPU less. An account's jobs run in
-the order that its owner wants. An additional GPU is used by the next waiting job in this order. When the account has
-one GPU less, the last running job loses it.
+In a trade, the seller gives GPUs of a fast generation and gets GPUs of a slow generation. The price is the number of
+slow GPUs for one fast GPU. If it is above 1, the seller has more GPUs after the trade than before, and the buyer has
+fewer. An acceptable price therefore depends on two things:
+
+- the speed-up, on the fast generation, of the job that trades its GPUs
+- the progress that other jobs of the account make on the GPUs that the account gains, or no longer make on the GPUs
+  that it loses
+
+An account's jobs run in the order that its owner wants. Additional GPUs are used by the next waiting jobs in this
+order. Lost GPUs are taken from the last running jobs.
 """
 
 from __future__ import annotations
@@ -21,10 +28,10 @@ LEAST_RATIO = 1e-6  # at a lower ratio an account counts as not wanting the GPU
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """B blocks of GPUs that accounts would sell or buy.
+    """B blocks of GPUs that accounts would sell, or B blocks that they would buy.
 
-    A block belongs to one job and to one pair of a slow and a fast generation. It is the GPUs of the fast generation
-    that the job would trade for GPUs of the slow generation.
+    A block is the GPUs that one job would exchange between a slow and a fast generation. Its price limit, in slow GPUs
+    for one fast GPU, is the lowest price of the seller or the highest price of the buyer.
     """
 
     trader: Ints  # (B,) pair × L + account
@@ -33,17 +40,23 @@ class Margin:
 
 
 class Margins:
-    """The jobs that can trade pairs of generations, because they were measured on both, and the GPUs on which they run.
+    """The jobs that can trade a pair of generations, and the GPUs of the pair on which they run.
 
-    There are P pairs, and no generation occurs in two of them. Each of S entries is one job on one pair. A *trader* is
-    one of L accounts on one pair. Its index is (index of the pair) × L + (index of the account).
+    - There are P pairs of a slow and a fast generation. No generation occurs in two of them.
+    - There are S entries. An entry is one job on one pair.
+    - There are L leaf accounts. A *trader* is one account on one pair. Its index is (index of the pair) × L + (index of
+      the account).
     """
 
     def __init__(self, rows: Rows, use: Floats, may: Bools, pairs: GenerationPairs) -> None:
-        """Selects the entries (a job on one of the pairs of generations) from the R jobs in `rows`.
+        """Creates one entry for each job and each pair of generations that the job can trade.
 
+        A job can trade a pair if its rates on both generations are known and `may` allows both. If no such job of an
+        account runs on GPUs of the pair, the account gets no entries for the pair.
+
+        - `rows`: the R jobs.
         - `use` (R, K): GPUs of each generation on which each job runs.
-        - `may` (R, K): whether the job may trade the generation.
+        - `may` (R, K): whether each job may trade each generation.
         - `pairs`: the pairs of generations.
         """
         self.pairs, slow, fast = pairs, pairs.slow, pairs.fast
@@ -67,33 +80,39 @@ class Margins:
         self.waiting: Floats = np.bincount(rows.leaf, waits * takes_part, self.leaves).astype(np.float64)
 
     def sold(self) -> Margin:
-        """Returns the fast GPUs that jobs would sell. Jobs that gain least by the fast generation come first.
+        """Returns the GPUs of fast generations that accounts would sell, one block for each job that runs on such GPUs.
 
-        At a price above 1 slow GPU for each fast GPU, an account gets more GPUs than it sells. Its next waiting jobs
-        run on the additional GPUs. The value of an additional GPU is the mean of what it is worth to these jobs.
+        The price limit of a block is the lowest price, in slow GPUs for one fast GPU, at which the account makes no
+        less progress. For each trader, jobs with the lowest speed-up come first.
+
+        At a price above 1, an account gets more GPUs than it sells. The additional GPUs count as much as the account's
+        next waiting jobs would progress on them, on average.
         """
-        return self._margin(self._on_fast, self._waits, np.maximum, sells=True)
+        return self._blocks(self._on_fast, self._waits, np.maximum, sells=True)
 
     def bought(self) -> Margin:
-        """Returns the fast GPUs that jobs on the slow generation would buy. Jobs that would gain most come first.
+        """Returns the GPUs of fast generations that accounts would buy, one block for each job that runs on slow GPUs.
 
-        At a price above 1 slow GPU for each fast GPU, an account has fewer GPUs after the purchase than before. Its
-        last running jobs lose these GPUs. The value of a lost GPU is the mean of what it is worth to these jobs.
+        The price limit of a block is the highest price, in slow GPUs for one fast GPU, at which the account makes no
+        less progress. For each trader, jobs with the highest speed-up come first.
+
+        At a price above 1, an account pays with more GPUs than it buys. The lost GPUs count as much as the account's
+        last running jobs progress on them, on average.
         """
-        return self._margin(self._on_slow, self._runs, np.minimum, sells=False)
+        return self._blocks(self._on_slow, self._runs, np.minimum, sells=False)
 
-    def _margin(self, gpus: Floats, moved: Floats, worse: np.ufunc, *, sells: bool) -> Margin:
-        """Returns the blocks that all traders would sell if `sells` is true, or buy if it is false. A block is the GPUs
-        that one job trades.
+    def _blocks(self, gpus: Floats, affected: Floats, strictest: np.ufunc, *, sells: bool) -> Margin:
+        """Returns the blocks that all accounts would sell, or the blocks that they would buy.
 
-        At a price above 1 slow GPU for each fast GPU, a seller has more GPUs after the trade, and its waiting jobs run
-        on them. A buyer has fewer GPUs, and some of its running jobs lose GPUs.
+        A block is the GPUs that the job of one entry would trade, with a price limit. Its price limit is the strictest
+        of several limits: the speed-up of the job, and one limit for each unit in which progress is measured.
 
         - `gpus` (S,): GPUs that each entry can trade.
-        - `moved` (S,): GPUs that the job of each entry could get (seller) or lose (buyer) when its account's GPUs
-          change in this way.
-        - `worse`: numpy.maximum for a seller, numpy.minimum for a buyer. A block has several price limits: the ratio of
-          the job's rates, and one limit for each unit of progress. `worse` chooses the strictest of them.
+        - `affected` (S,): GPUs that each entry's job can get if its account has more GPUs after a sale (`sells` true),
+          or lose if its account has fewer GPUs after a purchase (`sells` false).
+        - `strictest`: the numpy function that returns the stricter of two price limits: `maximum` for sales, `minimum`
+          for purchases.
+        - `sells`: true for sales, false for purchases.
         """
         by = np.flatnonzero(gpus > LEAST_GPUS)
         by = by[np.lexsort((self._ratio[by] * (1 if sells else -1), self._trader[by]))]
@@ -106,7 +125,7 @@ class Margins:
             least = np.full(self.traders, np.inf)
             least[trader[::-1]] = gain[::-1]
             does = np.maximum(low, high - least[self._trader])
-            worth = self._order.mean(does, moved, trader, paid, first=sells)
-            ratio = worse(ratio, np.divide(gain, worth, out=ratio - 1, where=worth > 0) + 1)
+            worth = self._order.mean(does, affected, trader, paid, first=sells)
+            ratio = strictest(ratio, np.divide(gain, worth, out=ratio - 1, where=worth > 0) + 1)
         gains = ratio > LEAST_RATIO
         return Margin(trader[gains], ratio[gains], gpus[by][gains])

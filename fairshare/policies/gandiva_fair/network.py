@@ -1,13 +1,21 @@
-"""Divides pools of GPUs exactly among rows (classes of jobs) within nested limits, so that all rows together get as
-many GPUs as possible.
+"""Divides GPUs among accounts as a maximum flow: all consumers together get as many GPUs as possible within nested
+limits.
 
-The division is a network flow. Each unit of flow passes through nested groups of rows, then through one row, then
-through nested gates. A group bounds the total GPUs of its rows. A gate is a limit on a single generation.
+The consumers are rows: classes of similar jobs, or the guaranteed GPUs of such a class (`flow.py`). There are two kinds
+of limits:
 
-At first too many GPUs are given out. The excess at overloaded gates is then moved to other gates along shortest paths
-of the residual graph. All paths of the same length are used together (blocking flows, Dinic 1970). Only gates are nodes
-of this graph. An arc leads from one gate to another. It stands for all GPUs that rows, or pairs of rows in a group,
-could move from the first gate to the second. Excess that cannot be moved is behind a minimum cut and is taken back.
+- A *gate* is a capacity: the most GPUs of one generation that a set of rows may hold together (`gates.py`). The
+  outermost gates belong to pools. A pool is the GPUs that are divided among a set of rows.
+- A *group* is a set of rows with bounds on their total GPUs over all generations, for example the rows of one account.
+
+First, rows get GPUs even if gates become overloaded. The excess is then moved to gates that have free capacity, along
+shortest paths in a residual graph. All paths of the same length are used together (blocking flows, Dinic 1970). The
+nodes of this graph are the gates. An arc from one gate to another stands for all GPUs that could be moved from the
+first to the second: a row exchanges GPUs of one generation for GPUs of another, or two rows of a group exchange GPUs.
+Excess that cannot be moved lies behind a minimum cut. It is taken back from the rows.
+
+`shares.py` uses the network to compute guarantees and shares, and `families.py` extends it. C is the number of rows, K
+the number of generations, M the number of gates, N the number of groups.
 """
 
 from __future__ import annotations
@@ -29,8 +37,11 @@ _ENOUGH = 1 / 16  # least progress that is worth another pass, as a multiple of 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """N groups of adjacent rows (classes of jobs). Each group has a lower and an upper bound on the total GPUs of its
-    rows."""
+    """N groups of rows. Each row is in one group, and the rows of a group are adjacent.
+
+    Each group has a lower and an upper bound on the total GPUs of its rows, over all generations. A group usually
+    consists of the rows of one account.
+    """
 
     of_row: Ints  # (C,) number of each row's group
     first: Ints  # (N,) first row of each group
@@ -39,18 +50,19 @@ class Groups:
 
     @classmethod
     def of(cls, owner: Ints, most: Floats) -> Groups:
-        """Returns groups of adjacent rows (classes of jobs) with the same owner, without lower bounds.
+        """Returns one group for each owner of rows, such as an account. The lower bounds are 0.
 
-        `owner` (C,): the owner of each row. `most` (T,): the upper bound of each owner, in GPUs.
+        - `owner` (C,): the index of each row's owner. Rows of one owner must be adjacent.
+        - `most` (T,): the upper bound of each owner, in GPUs.
         """
         new = np.diff(owner, prepend=owner[:1] - 1) != 0
         first = np.flatnonzero(new)
         return cls(np.cumsum(new) - 1, first, most[owner[first]], np.zeros(len(first)))
 
     def of_rows(self, rows: Ints) -> Groups:
-        """Returns the groups that consist of the given rows (classes of jobs).
+        """Returns these groups for a network that contains only the rows with the indices in `rows`.
 
-        The rows must include either all rows of a group or none of them.
+        Groups without rows are left out. `rows` must contain all rows of a group, or none of them.
         """
         which = self.of_row[rows]
         first = np.flatnonzero(np.diff(which, prepend=-1))
@@ -60,28 +72,34 @@ class Groups:
         )
 
     def sums(self, values: Floats) -> Floats:
-        """Returns the sum of `values` (…, C) over the rows (classes of jobs) of each group, as an array (…, N)."""
+        """Returns the sum of `values` (…, C) over the rows of each group, as an array (…, N)."""
         found: Floats = np.add.reduceat(values, self.first, axis=-1)
         return found
 
     def room(self, has: Floats) -> Floats:
-        """Returns the GPUs that each group may still get, as an array (N,). `has` (C,): total GPUs of each row (class
-        of jobs)."""
+        """Returns how many more GPUs each group may get until it reaches its upper bound, as an array (N,).
+
+        `has` (C,): the total GPUs of each row.
+        """
         left = self.most - self.sums(has)
         return np.where(left > EPSILON, left, 0.0)
 
     def spare(self, has: Floats) -> Floats:
-        """Returns the GPUs that each group may give up, as an array (N,). `has` (C,): total GPUs of each row (class of
-        jobs)."""
+        """Returns how many GPUs each group may give up until it reaches its lower bound, as an array (N,).
+
+        `has` (C,): the total GPUs of each row.
+        """
         left = self.sums(has) - self.least
         return np.where(left > EPSILON, left, 0.0)
 
     def part(self, amounts: Floats, most: Floats) -> Floats:
-        """Returns factors that reduce the amounts of rows (classes of jobs) to what each group allows.
+        """Returns a factor for each row that reduces the amounts of a group's rows to at most `most`, as an array (C,).
 
-        The result is an array (C,): a factor of at most 1 for each row, the same for all rows of a group.
+        All rows of a group have the same factor, which is at most 1. For example, rows with the amounts 3 and 1 and a
+        limit of 2 both get the factor 0.5.
 
-        `amounts` (C,): the amount of each row. `most` (N,): the limit on the sum of the reduced amounts of each group.
+        - `amounts` (C,): the amount of each row.
+        - `most` (N,): the limit on the sum of amounts of each group.
         """
         found: Floats = part_of(most, self.sums(amounts))[self.of_row]
         return found
@@ -89,9 +107,10 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A kind of move in the network between rows (classes of jobs) of one group.
+    """A kind of move that changes which GPUs rows hold, but not how many GPUs each group of `groups` holds in total.
 
-    One row gives up GPUs of one generation, and the same or another row gets as many GPUs of another generation.
+    A row gives up some GPUs. Another row of its group gets as many GPUs, or the row itself gets as many GPUs of another
+    generation.
     """
 
     groups: Groups
@@ -101,13 +120,17 @@ class Exchange:
 
 
 class Network:
-    """A network flow of GPUs: rows (classes of jobs) that share the GPUs of gates (limits), with bounds on the totals
-    of groups of rows."""
+    """A network flow that divides GPUs among rows, within capacities of single generations and bounds of groups.
+
+    The capacities are the M gates in `gates`. The groups in `bounds` limit the total GPUs of rows. The methods change
+    the GPUs that rows hold (`flow.held`) in place.
+    """
 
     def __init__(self, flow: Flow, gates: Gates, bounds: Sequence[Groups]) -> None:
-        """Creates the network. `bounds` are nested groups of rows (classes of jobs), the innermost first.
+        """Creates the network for the rows of `flow`.
 
-        Rows of a group must be adjacent and already hold the group's lower bound.
+        `bounds`: the groups of each level of nesting, the innermost level first. At the start, each group must already
+        hold at least its lower bound.
         """
         self.flow, self.gates, self.bounds = flow, gates, tuple(bounds)
 
@@ -126,13 +149,16 @@ class Network:
 
     @property
     def left(self) -> Floats:
-        """Returns the capacity that each gate (limit) has left, in GPUs, as an array (M,). A negative number means
-        overload."""
+        """Returns the free capacity of each gate in GPUs, as an array (M,). It is negative for an overloaded gate."""
         found: Floats = self.gates.most - self.gates.through(self.flow.held)
         return found
 
     def fill(self) -> None:
-        """Gives rows (classes of jobs) as many additional GPUs as they can use within all bounds."""
+        """Gives all rows together as many additional GPUs as possible, within the capacities of gates and the bounds of
+        groups.
+
+        Single rows can lose GPUs, but each group keeps at least its lower bound.
+        """
         before, again = -np.inf, bool(self.may_have_more().any())
         while again and self.flow.held.sum() > before + EPSILON:
             before = self.flow.held.sum()
@@ -140,10 +166,9 @@ class Network:
             again = self._fit() and bool(self.may_have_more().any())
 
     def spread(self) -> None:
-        """Gives out the free GPUs of each pool to its rows (classes of jobs), in proportion to the GPUs that each row
-        lacks.
+        """Gives the free GPUs of each pool to its rows, in proportion to the additional GPUs that each row can use.
 
-        It makes only one pass, which may leave some GPUs free.
+        There is only one pass, which may leave GPUs free that rows could use. `fill` gives out the rest.
         """
         if not self.may_have_more().any():
             return
@@ -154,10 +179,11 @@ class Network:
         self._fit()
 
     def may_have_more(self) -> Bools:
-        """Returns the rows (classes of jobs) that may get more GPUs if free GPUs are divided again, as a mask (C,).
+        """Returns the rows for which it makes sense to divide GPUs again, as a mask (C,).
 
-        Rows share pools of GPUs. All rows of a pool are marked if some row of the pool lacks GPUs, and some row of the
-        pool could use free GPUs. These can be two different rows, because rows can exchange GPUs.
+        All rows of a pool are marked if two conditions are met: some row of the pool lacks GPUs, and some row of the
+        pool could use free GPUs. These can be two different rows. The second row can then take the free GPUs and give
+        other GPUs to the first.
         """
         gates = self.gates
         left = gates.least_outside(self.left) > gates.nothing
@@ -170,67 +196,76 @@ class Network:
         return found
 
     def exchanges(self) -> list[Exchange]:
-        """Returns the possible kinds of exchanges of GPUs in the network.
+        """Returns the kinds of exchanges that are possible in this network.
 
-        In the first kind, each row (class of jobs) exchanges GPUs of one generation for GPUs of another. In the other
-        kinds, rows of one group exchange GPUs with each other. The innermost groups come first.
+        In the first kind, each row exchanges GPUs of one generation for GPUs of another. Then follows one kind for each
+        level of groups, the innermost level first. In these kinds, rows of one group exchange GPUs with each other.
         """
         rows = np.arange(len(self.flow.leaf))
         alone = Exchange(Groups.of(rows, np.zeros(len(rows))), None)
         return [alone, *(Exchange(groups, self.bounds[:at]) for at, groups in enumerate(self.bounds))]
 
     @property
-    def free(self) -> Floats:
-        """Returns the GPUs that each row holds and that may be moved, by generation, as an array (K, C).
+    def removable(self) -> Floats:
+        """Returns the GPUs of each generation that may be taken from each row and given to others, as an array (K, C).
 
-        A row is a class of jobs, or the guarantee of a class. All GPUs of a class may be moved, and none of a
-        guarantee. The lower bounds of groups are not considered here.
+        These are all GPUs of a class of jobs, and no GPUs of a row that consists of guaranteed GPUs. The lower bounds
+        of groups are not considered.
         """
         found: Floats = self.flow.held * self._moves
         return found
 
     def _spare(self, where: Bools | None = None) -> Floats:
-        """Returns the GPUs of each generation that each row (class of jobs) can give up, as an array (K, C).
+        """Returns the GPUs that rows can give up together so that each group still keeps its lower bound, as an array
+        (K, C).
 
-        The groups of the row keep their lower bounds. With `where` (K, C), only GPUs at the marked pairs of a
-        generation and a row count.
+        `where` (K, C): marks the generations of each row whose GPUs count, by default all.
         """
-        return self._within(self.bounds, self.free if where is None else self.free * where)
+        return self._within_lower_bounds(
+            self.bounds, self.removable if where is None else self.removable * where
+        )
 
-    def _within(self, groups: Sequence[Groups], gives: Floats) -> Floats:
-        """Returns `gives` (K, C), the GPUs that rows (classes of jobs) offer to give up, reduced to what all of
-        `groups` can spare."""
+    def _within_lower_bounds(self, groups: Sequence[Groups], gives: Floats) -> Floats:
+        """Returns the GPUs in `gives`, reduced so that no group falls below its lower bound, as an array (K, C).
+
+        - `groups`: the groups of each level, the innermost level first.
+        - `gives` (K, C): GPUs of each generation that each row offers to give up.
+        """
         has, amount, part = self.flow.held.sum(axis=0), gives.sum(axis=0), np.ones(gives.shape[1])
         for some in groups:
             part = part * some.part(amount * part, some.spare(has))
         return gives * part
 
     def wanted(self, who: Bools | None = None) -> Floats:
-        """Returns how many more GPUs each row (class of jobs) can use within the upper bounds of its groups, as an
-        array (C,).
+        """Returns how many more GPUs each row can get within the upper bounds of its groups, as an array (C,).
 
-        The GPUs that a group may still get are divided among its rows, in proportion to the GPUs that the rows can use.
+        If a group may not get all GPUs that its rows can use, its rows are reduced by the same factor. Gates are not
+        considered.
 
-        `who` (C,): marks the rows that take part in this division, by default all. The result is 0 for all other rows.
+        `who` (C,): marks the rows that may get GPUs, by default all. The result is 0 for all other rows.
         """
         has = self.flow.held.sum(axis=0)
-        wanted = self.flow.beside(has) if who is None else self.flow.beside(has) * who
-        return self._within_room(self.bounds, wanted, has)
+        wanted = self.flow.unmet_beyond(has) if who is None else self.flow.unmet_beyond(has) * who
+        return self._within_upper_bounds(self.bounds, wanted, has)
 
     @staticmethod
-    def _within_room(bounds: Sequence[Groups], wanted: Floats, has: Floats) -> Floats:
-        """Returns `wanted` (C,), the additional GPUs of rows (classes of jobs), reduced so that no group exceeds its
-        upper bound.
+    def _within_upper_bounds(bounds: Sequence[Groups], wanted: Floats, has: Floats) -> Floats:
+        """Returns the GPUs in `wanted`, reduced so that no group exceeds its upper bound, as an array (C,).
 
-        `has` (C,): GPUs that each row already holds.
+        - `bounds`: the groups of each level, the innermost level first.
+        - `wanted` (C,): additional GPUs that each row wants.
+        - `has` (C,): GPUs that each row already holds.
         """
         for groups in bounds:
             wanted = wanted * groups.part(wanted, groups.room(has))
         return wanted
 
     def _grow(self, gets: Floats) -> None:
-        """Gives each row (class of jobs) `gets` (C,) additional GPUs, spread over its generations in proportion to free
-        GPUs."""
+        """Gives each row `gets` (C,) additional GPUs, even if gates become overloaded.
+
+        The GPUs of a row are spread over the generations that it accepts. Generations with more free GPUs get a larger
+        part.
+        """
         rows = np.flatnonzero(gets > 0)
         if not len(rows):
             return
@@ -245,16 +280,18 @@ class Network:
         self.flow.held[:, rows] += spread
 
     def _fit(self) -> bool:
-        """Takes GPUs back from rows (classes of jobs) until no gate (limit) is overloaded.
+        """Changes the GPUs that rows hold until no gate is overloaded.
 
-        Rows behind an overloaded gate lose GPUs first. If they cannot give up any, rows behind other gates lose
-        GPUs: gates to which GPUs could be moved from the overloaded gate.
+        GPUs are moved to other gates as far as possible. The rest is taken back from rows behind overloaded gates. If
+        these rows can give up no more GPUs, rows behind other gates lose GPUs: gates to which GPUs of an overloaded
+        gate could be moved.
 
-        Returns True if rows behind other gates lost GPUs. More GPUs than necessary may then have been taken back.
+        Returns whether rows behind such other gates lost GPUs. In this case, more GPUs than necessary may have been
+        taken back.
         """
         gates, elsewhere = self.gates, False
         while (stuck := self._balance()).any():
-            while (gives := self._too_much()).sum() > EPSILON:
+            while (gives := self._excess()).sum() > EPSILON:
                 self.flow.held -= gives
                 stuck[:] = False
             if stuck.any():
@@ -266,9 +303,11 @@ class Network:
                     break
         return elsewhere
 
-    def _too_much(self) -> Floats:
-        """Returns the GPUs that rows (classes of jobs) can give up to relieve overloaded gates (limits), as an array
-        (K, C)."""
+    def _excess(self) -> Floats:
+        """Returns the GPUs of each generation to take back from rows behind overloaded gates, as an array (K, C).
+
+        The groups of these rows keep their lower bounds, so that gates can remain overloaded.
+        """
         gates, over = self.gates, np.maximum(-self.left, 0.0)
         more = self._spare(gates.before(gates.least_outside(np.where(over > 0, 0.0, 1.0)) < 1))
         stays = 1.0 - part_of(over, gates.sums_outside(more))
@@ -278,7 +317,7 @@ class Network:
         return found
 
     def _balance(self) -> Bools:
-        """Moves GPUs of rows (classes of jobs) from overloaded gates to gates with free capacity, as far as possible.
+        """Moves GPUs from overloaded gates to gates with free capacity by exchanges between rows, as far as possible.
 
         Returns the gates that remain overloaded, as a mask (M,).
         """
@@ -297,64 +336,72 @@ class Network:
             self._push(steps, int(steps[may_go].max()))
 
     def _reached(self, over: Bools) -> Bools:
-        """Returns the gates (limits) marked in `over` (M,), and all gates to which load of the marked gates could move.
+        """Returns the gates in `over` and all gates to which GPUs could be moved from them by exchanges, as a mask
+        (M,).
 
-        The result is a mask (M,). The load of a gate is the GPUs of rows (classes of jobs) that count against it.
+        `over` (M,): marks the gates at which the search starts.
         """
         return _Residual.of(self, self.left).reached_from(over)
 
     def _push(self, steps: Ints, far: int) -> None:
-        """Moves GPUs of rows (classes of jobs) once along all shortest paths from overloaded gates (limits) to gates
-        with free capacity.
+        """Moves GPUs from overloaded gates to gates with free capacity, along all shortest paths of the residual graph
+        together.
 
-        `steps` (M,): the distance of each gate from the nearest gate with free capacity. `far`: the greatest distance
-        from which GPUs are moved.
+        This is one phase of Dinic's algorithm.
+
+        - `steps` (M,): the number of arcs from each gate to the nearest gate with free capacity.
+        - `far`: the largest number of arcs from which GPUs are moved.
         """
         gates, passed_on = self.gates, np.zeros(len(steps))
         for here in range(far, 0, -1):
             left = self.left
-            presses = np.where(steps == here, np.maximum(-left, 0.0) + passed_on, 0.0)
-            presses[presses <= gates.nothing / 4] = 0.0
-            takes = np.where(steps == here - 1, np.inf if here > 1 else np.maximum(left, 0.0), 0.0)
+            excess = np.where(steps == here, np.maximum(-left, 0.0) + passed_on, 0.0)
+            excess[excess <= gates.nothing / 4] = 0.0
+            accepts = np.where(steps == here - 1, np.inf if here > 1 else np.maximum(left, 0.0), 0.0)
             alone, *others = self.exchanges()
             for exchange in [alone, *others[::-1]]:
-                if not (presses > gates.nothing / 4).any():
+                if not (excess > gates.nothing / 4).any():
                     break
-                self._move(exchange, presses, takes)
+                self._move(exchange, excess, accepts)
             # What could not be moved now is passed on to inner gates nearer to a free gate: they have to move it.
             inside = np.flatnonzero((gates.up != NOWHERE) & (steps == here - 1))
-            inside = inside[presses[gates.up[inside]] > 0]
+            inside = inside[excess[gates.up[inside]] > 0]
             through = (gates.most - np.maximum(left, 0.0))[inside]
             asked = np.bincount(gates.up[inside], through, len(left)).astype(np.float64)
             passed_on = np.zeros(len(left))
-            passed_on[inside] = through * part_of(presses, asked)[gates.up[inside]]
+            passed_on[inside] = through * part_of(excess, asked)[gates.up[inside]]
 
-    def _move(self, exchange: Exchange, presses: Floats, takes: Floats) -> None:
-        """Moves load (GPUs of rows) between gates (limits) by one kind of exchange.
+    def _move(self, exchange: Exchange, excess: Floats, accepts: Floats) -> None:
+        """Moves GPUs from gates with excess to gates that accept GPUs, by one kind of exchange between rows.
 
-        `presses` (M,): GPUs that should leave each gate. `takes` (M,): GPUs that each gate can accept. The GPUs that
-        were moved are subtracted from both arrays.
+        - `excess` (M,): GPUs that should leave each gate.
+        - `accepts` (M,): GPUs that each gate can accept, infinite if there is no limit.
+
+        The GPUs that were moved are subtracted from both arrays, in place.
         """
         gates, groups = self.gates, exchange.groups
-        weight = gates.before(np.where(np.isfinite(takes), takes, 1.0))
-        gives, gets = self.offers(exchange, gates.before(presses > 0), weight)
+        weight = gates.before(np.where(np.isfinite(accepts), accepts, 1.0))
+        gives, gets = self.offers(exchange, gates.before(excess > 0), weight)
         gives *= groups.part(gives.sum(axis=0), groups.sums(gets.sum(axis=0)))
-        gives *= gates.before(part_of(presses, gates.sums(gives)))
+        gives *= gates.before(part_of(excess, gates.sums(gives)))
         gets *= groups.part(gets.sum(axis=0), groups.sums(gives.sum(axis=0)))
-        gets *= gates.before(part_of(takes, gates.sums(gets)))
+        gets *= gates.before(part_of(accepts, gates.sums(gets)))
         gives *= groups.part(gives.sum(axis=0), groups.sums(gets.sum(axis=0)))
         self.flow.held += gets - gives
-        presses -= np.minimum(gates.sums(gives), presses)
-        takes -= np.where(np.isfinite(takes), np.minimum(gates.sums(gets), takes), 0.0)
+        excess -= np.minimum(gates.sums(gives), excess)
+        accepts -= np.where(np.isfinite(accepts), np.minimum(gates.sums(gets), accepts), 0.0)
 
     def offers(
         self, exchange: Exchange, where: Bools | None = None, weight: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """Returns two arrays (K, C): the GPUs that each row (class of jobs) could give up in the exchange, and the GPUs
-        that it could get.
+        """Returns the most GPUs that rows can give up, and the most that they can get, in one kind of exchange.
+
+        The result is a pair of arrays (K, C): GPUs to give up, and GPUs to get, for each generation and row. The sums
+        of the two arrays can differ.
 
         - `where` (K, C): marks the generations on which each row may give up GPUs, by default all.
-        - `weight` (K, C): how the GPUs that a row could get are spread over its generations, by default evenly.
+        - `weight` (K, C): the proportions in which a row's new GPUs are spread over the generations that it accepts, by
+          default all equal.
         """
         flow, held = self.flow, self.flow.held
         if weight is None:
@@ -365,24 +412,29 @@ class Network:
         if exchange.inside is None:
             gives = held if where is None else held * where
             return gives, share * gives.sum(axis=0)
-        gives = self._within(exchange.inside, self.free if where is None else self.free * where)
+        gives = self._within_lower_bounds(
+            exchange.inside, self.removable if where is None else self.removable * where
+        )
         has = held.sum(axis=0)
-        gets = self._within_room(exchange.inside, flow.beside(has) * (share > 0).any(axis=0), has)
+        gets = self._within_upper_bounds(
+            exchange.inside, flow.unmet_beyond(has) * (share > 0).any(axis=0), has
+        )
         return gives, share * gets
 
 
 def _one_over(values: Floats) -> Floats:
-    """Returns 1 divided by each value, but 0 where the value is 0."""
+    """Returns 1 divided by each value, or 0 where the value is 0."""
     found: Floats = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Residual:
-    """The residual graph of the flow. Its nodes are gates (limits). An arc says that load could move from one gate to
-    another.
+    """The residual graph of a network flow. Its nodes are the M gates.
 
-    The load of a gate is the GPUs of rows (classes of jobs) that count against it.
+    An arc from one gate to another says that load can be moved from the first to the second. The load of a gate is the
+    GPUs that rows behind it hold. Most arcs stand for exchanges between rows. Others connect a gate with the next gate
+    outside it.
     """
 
     gates: Gates
@@ -396,38 +448,40 @@ class _Residual:
         return cls(network.gates, left, offers)
 
     def steps_to(self, free: Bools, start: Bools) -> Ints:
-        """Returns the distance in arcs from each gate to the nearest free gate, as an array (M,).
+        """Returns the number of arcs on the shortest path from each gate to a gate with free capacity, as an array
+        (M,).
 
-        `free` marks outermost gates with free capacity. The search ends when it has reached all gates marked in `start`
-        (M,). Gates that it has not reached get FAR.
+        The number is FAR if no path was found. The search stops as soon as all gates in `start` have a path.
+
+        - `free`: marks the outermost gates that have free capacity. It has one entry for each outermost gate.
+        - `start` (M,): marks the gates for which the caller needs the number.
         """
         steps = np.full(len(start), FAR)
         steps[: len(free)][free] = 0
         for here in range(1, len(start)):
-            found = self._beside(steps == here - 1, back=True) & (steps == FAR)
+            found = self._neighbours(steps == here - 1, back=True) & (steps == FAR)
             steps[found] = here
             if not found.any() or (steps[start] < FAR).all():
                 break
         return steps
 
     def reached_from(self, start: Bools) -> Bools:
-        """Returns the gates (limits) marked in `start` (M,), and all gates to which load of the marked gates could
-        move.
+        """Returns the gates in `start` and all gates to which a path leads from them, as a mask (M,).
 
-        The result is a mask (M,). Load may move over any number of arcs.
+        `start` (M,): marks the gates at which the search starts.
         """
         reached = start.copy()
         while True:
-            further = reached | self._beside(reached, back=False)
+            further = reached | self._neighbours(reached, back=False)
             if (further == reached).all():
                 return reached
             reached = further
 
-    def _beside(self, marks: Bools, *, back: bool) -> Bools:
-        """Returns the gates (limits) to which the gates marked in `marks` (M,) could move load over one arc, as a mask
-        (M,).
+    def _neighbours(self, marks: Bools, *, back: bool) -> Bools:
+        """Returns the gates to which an arc leads from a marked gate, as a mask (M,).
 
-        If `back` is true, returns the gates that could move load to the marked gates.
+        - `marks` (M,): the marked gates.
+        - `back`: if true, returns the gates from which an arc leads to a marked gate.
         """
         gates = self.gates
         found = np.zeros(len(marks))

@@ -1,8 +1,11 @@
-"""Determines which jobs of an account run on the GPUs that the account holds, and on which generations.
+"""Determines which jobs of an account would run on given GPUs, and on which generations.
 
-Jobs get GPUs in the order that the account wants. Each job gets them on its fastest generation on which GPUs are left.
-For each pair of generations, jobs of the account then swap GPUs, so that the jobs that gain most by the faster
-generation run there (comparative advantage).
+This is an ideal division, which ignores nodes: a job may get only some of its GPUs, and GPUs of several generations.
+Trades and affinities are computed from it.
+
+In the order that the account wants, each job gets GPUs of its fastest generations, as far as GPUs are left. Jobs of the
+account then swap GPUs between two generations, one pair of generations after another. The jobs that gain most by the
+faster generation then run there (comparative advantage).
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ MOST_PAIRINGS = 5
 
 @dataclass(frozen=True, slots=True)
 class GenerationPairs:
-    """P pairs of a slow and a fast generation. No generation occurs in two of the pairs."""
+    """P pairs of a slow and a fast generation, between which GPUs are swapped or traded. No generation occurs in two
+    pairs."""
 
     slow: Ints  # (P,)
     fast: Ints  # (P,)
@@ -32,9 +36,10 @@ class GenerationPairs:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """R jobs of L accounts. The jobs of an account are adjacent and in the order that the account wants.
+    """R jobs of L leaf accounts, one row for each job.
 
-    Preemptible jobs are not included.
+    The rows of an account are adjacent and in the order in which the account wants its jobs to run. Preemptible jobs
+    are not included.
     """
 
     job: Ints  # (R,) index among all jobs
@@ -56,16 +61,18 @@ class Rows:
     def of(cls, jobs: Jobs, able: Bools, holds: Floats, evenly: Bools | None = None) -> Rows:
         """Returns rows for the jobs that may run on some generation and whose account holds GPUs.
 
+        An account wants jobs of higher priority first. Jobs of equal priority keep the order that they have in `jobs`.
+        Jobs that come too late in this order to get GPUs are left out.
+
         - `able` (J, K): whether each job may run on each generation.
         - `holds` (T,): GPUs that each account holds.
-        - `evenly` (T,): marks accounts that divide GPUs evenly among their jobs of equal priority.
+        - `evenly` (T,): marks accounts that divide GPUs evenly among their jobs of equal priority. None: no account.
 
-        An account wants its jobs in the order of priority, then age. Jobs that come too late in this order to get GPUs
-        are left out.
+        The field `units` of the result says how much progress one GPU of each generation gives each job. It has two
+        arrays (R, K), because progress is measured in two units:
 
-        The field `units` of the result has two arrays (R, K): the progress that one GPU of each generation gives each
-        job, in two units. The first array counts GPUs of the job's fastest generation. The second array counts GPUs of
-        the generation that is slowest on average.
+        - GPUs of the generation that is fastest for the job. One such GPU counts as 1.
+        - GPUs of the generation that is slowest on average over all jobs.
         """
         some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
         some = some[np.lexsort((-jobs.priority[some], *sort_keys(jobs.account[some])))]
@@ -88,46 +95,52 @@ class Rows:
             able=able,
             rate=rate,
             by_speed=np.argsort(-speed, axis=1, kind="stable"),
-            units=(speed, _plain(rate, speed, able)),
+            units=(speed, _in_slow_gpus(rate, speed, able)),
             pairings=_pairings(rate, speed),
         )
 
     def with_rates(self, rate: Floats) -> Rows:
-        """Returns the same jobs in the same order with other rates. `rate` (R, K): steps per second, NaN where
-        unknown."""
+        """Returns the same rows with other rates.
+
+        `rate` (R, K): steps per second of each job on each generation, NaN where unknown.
+        """
         rate = np.where(self.able, np.nan_to_num(rate), 0.0)
         speed = _speed(rate, self.able)
-        return replace(self, rate=rate, units=(speed, _plain(rate, speed, self.able)))
+        return replace(self, rate=rate, units=(speed, _in_slow_gpus(rate, speed, self.able)))
 
     def of_leaves(self, leaves: Ints) -> Ints:
-        """Returns the indices of all rows of the given accounts. `leaves` has the positions of accounts among the L
-        accounts."""
+        """Returns the indices of all rows of some accounts.
+
+        `leaves`: the accounts, as indices among the L leaf accounts.
+        """
         count = np.diff(self.start)[leaves]
         end = np.cumsum(count)
         found: Ints = np.arange(count.sum()) + np.repeat(self.start[leaves] - end + count, count)
         return found
 
     def run(self, held: Floats, leaves: Ints) -> tuple[Ints, Floats]:
-        """Returns which jobs run if the accounts `leaves` (M,) hold the GPUs `held` (M, K), and on which generations.
+        """Returns which jobs would run on the given GPUs, and on which generations.
 
-        `leaves` has positions among the L accounts. The result is a pair: the rows of the N jobs that run, as an array
-        (N,), and the GPUs of each generation that each of these jobs uses, as an array (N, K).
+        - `held` (M, K): GPUs of each generation that each of M accounts holds.
+        - `leaves` (M,): these accounts, as indices among the L leaf accounts.
+
+        The result is a pair: the rows of the N jobs that would run, as an array (N,), and the GPUs of each generation
+        that each of them would use, as an array (N, K).
 
         In the order that the account wants, each job takes GPUs of its fastest generations, as far as GPUs are left.
-        Jobs of the account then swap GPUs for each pair of generations, so that jobs that gain most by the fast
-        generation use it.
+        Then the account's jobs swap GPUs, so that the jobs that gain most by a fast generation use it.
         """
         row, use = self._in_order(held, leaves)
         leaf = self.leaf[row]
         for one in self.pairings:
-            _match(leaf, use, one.lean.take(row, axis=0), one)
+            _swap_by_gain(leaf, use, one.lean.take(row, axis=0), one)
         return row, use
 
     def progress(self, row: Ints, use: Floats) -> Floats:
-        """Returns the progress of each of L accounts in each of U units, as an array (U, L).
+        """Returns the progress of each account in each unit, as an array (U, L). The units are described at `of`.
 
-        The units of progress are described at `of`. `row` (N,): the rows of the N jobs that run. `use` (N, K): the GPUs
-        of each generation that each of these jobs uses.
+        - `row` (N,): the rows of the N jobs that run.
+        - `use` (N, K): GPUs of each generation that each of these jobs uses.
         """
         leaf = self.leaf[row]
         made = (np.einsum("nk,nk->n", unit.take(row, axis=0), use) for unit in self.units)
@@ -163,9 +176,10 @@ class Rows:
 def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
     """Returns, for each of N jobs, the position of the first job of its group, as an array (N,).
 
-    Jobs of one account and priority form a group if the account divides GPUs evenly among them. Every other job is a
-    group of one. `some` (N,): the jobs in the order that their accounts want. `evenly` (T,): marks accounts that divide
-    GPUs evenly.
+    If an account divides GPUs evenly, its jobs of equal priority form a group. Every other job is a group by itself.
+
+    - `some` (N,): the jobs, sorted by account and by the order in which the account wants them.
+    - `evenly` (T,): marks accounts that divide GPUs evenly. None: no account.
     """
     account, priority = jobs.account[some], jobs.priority[some]
     new = np.ones(len(some), dtype=bool)
@@ -176,14 +190,15 @@ def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
 
 
 def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bools | None) -> Bools:
-    """Returns which of the jobs `some` (N,) are early enough in their account's order to get GPUs, as a mask (N,).
+    """Returns which of N jobs are early enough in their account's order to get GPUs, as a mask (N,).
 
-    A job is left out if, on every generation that it accepts, earlier jobs of the account need at least REACH times as
-    many GPUs as the account holds.
+    A job is too late if, on every generation where it may run, the account's earlier jobs need at least REACH times all
+    GPUs of the account.
 
     - `able` (J, K): whether each job may run on each generation.
-    - `holds` (T,): GPUs that each account holds now.
-    - `evenly` (T,): marks accounts that divide GPUs evenly among their jobs of equal priority.
+    - `some` (N,): the jobs, sorted by account and by the order in which the account wants them.
+    - `holds` (T,): GPUs that each account holds.
+    - `evenly` (T,): marks accounts that divide GPUs evenly among their jobs of equal priority. None: no account.
     """
     queue, head = Queue.one_by_one(jobs.account[some]), _heads(jobs, some, evenly)
     gpus, reach = (jobs.workers * jobs.gpus)[some], REACH * holds[jobs.account[some]]
@@ -193,21 +208,32 @@ def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bo
 
 
 def _speed(rate: Floats, able: Bools) -> Floats:
-    """Returns each job's rates divided by its best measured rate, as an array (R, K).
+    """Returns each job's rates divided by its highest rate, as an array (R, K).
 
-    The result is 1 where the rate is unknown, and 0 where the job may not run.
+    The result is 1 where the rate is unknown and 0 where the job may not run.
     """
     best = rate.max(axis=1, keepdims=True, initial=0.0)
     found: Floats = np.divide(rate, best, out=able.astype(np.float64), where=rate > 0)
     return found
 
 
-def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
-    """Returns what a GPU of each generation is worth to each job, in GPUs of the slowest generation, as an array (R,
-    K).
+def _in_slow_gpus(rate: Floats, speed: Floats, able: Bools) -> Floats:
+    """Returns how much progress one GPU of each generation gives each job, in GPUs of the slowest generation, as an
+    array (R, K).
 
-    Where a job's rate is unknown, the result comes from the mean speed of the jobs that were measured on the
-    generation.
+    The slowest generation is the one with the lowest average speed over all measured jobs. The same averages give the
+    value of one GPU of every other generation, in GPUs of the slowest. For a single job:
+
+    - On the slowest generation on which it was measured, the result is this average value.
+    - On the other generations on which it was measured, the result is in proportion to its rates.
+    - On a generation on which it was not measured, the result is the average value.
+    - On a generation where it may not run, the result is 0.
+
+    Parameters:
+
+    - `rate` (R, K): measured rates, 0 where unknown.
+    - `speed` (R, K): the result of `_speed`.
+    - `able` (R, K): whether each job may run on each generation.
     """
     known = (rate > 0) & ((rate > 0).sum(axis=1) > 1)[:, None]
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
@@ -220,17 +246,16 @@ def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
 
 
 def _pairings(rate: Floats, speed: Floats) -> tuple[GenerationPairs, ...]:
-    """Returns several ways to divide the generations into pairs. Jobs swap GPUs between the generations of a pair.
+    """Returns several ways to divide the generations into pairs, in the order in which they are used.
 
-    The ways are the rounds of a round-robin tournament. In each round, a generation is paired with one other
-    generation, and no pair occurs in two rounds. With an odd number of generations, one generation has no partner in
-    each round. The first round pairs the generation with the highest average of `speed` with the one with the lowest.
+    The ways are the rounds of a round-robin tournament: a generation has another partner in each way. If the number of
+    generations is odd, one generation has no partner in each way. The first way pairs the generation that is fastest on
+    average with the slowest.
+
+    At most MOST_PAIRINGS ways are returned, to limit the time that swaps and trades take.
 
     - `rate` (R, K): measured rate of each job on each generation, 0 where unknown.
-    - `speed` (R, K): the same rates divided by the job's best measured rate.
-
-    At most MOST_PAIRINGS rounds are returned, because the number of pairs grows with the square of the number of
-    generations.
+    - `speed` (R, K): the same rates divided by the job's highest rate.
     """
     known = rate > 0
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
@@ -253,12 +278,16 @@ def _pairings(rate: Floats, speed: Floats) -> tuple[GenerationPairs, ...]:
     return tuple(found)
 
 
-def _match(leaf: Ints, use: Floats, lean: Floats, pairs: GenerationPairs) -> None:
-    """Swaps GPUs between jobs of each account, so that the jobs that gain most run on the fast generation of each pair.
+def _swap_by_gain(leaf: Ints, use: Floats, lean: Floats, pairs: GenerationPairs) -> None:
+    """Swaps GPUs between jobs of each account, so that the jobs that gain most get the fast generation of each pair.
+
+    Each job keeps its number of GPUs, and so does each account on each generation.
 
     - `leaf` (N,): the account of each job.
     - `use` (N, K): the GPUs of each job on each generation, changed in place.
-    - `lean` (N, P): how much each job gains by the fast generation of each pair; see `GenerationPairs.lean`.
+    - `lean` (N, P): the job's rate on the fast generation of each pair, divided by the sum of its rates on both. It is
+      NaN if one of the rates is unknown. The job then swaps no GPUs.
+    - `pairs`: the pairs of generations.
     """
     runs = use.take(pairs.slow, axis=1) + use.take(pairs.fast, axis=1)
     some, pair = np.nonzero((runs > LEAST_GPUS) & (lean > 0))

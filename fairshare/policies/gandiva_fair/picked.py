@@ -1,4 +1,8 @@
-"""Contains the gangs picked so far in a decision, with their places and what accounts may still get."""
+"""Keeps the record of one round: which gangs are picked so far, on which nodes, and what accounts may still get.
+
+To pick a gang means to decide that it runs until the next round. The place of a gang is its generation and the node of
+each worker.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,13 @@ from fairshare.policies.gandiva_fair.places import Places, Spot
 
 
 class Picked:
-    """The gangs picked so far in a decision. A new instance has no picked gangs."""
+    """The gangs picked so far in a round. A new instance has no picked gangs.
+
+    It also keeps the places of these gangs, the GPUs that limits still allow (`counts`), and the GPU time that accounts
+    are still due (`due`). The time that an account is due on a generation is its share until the next round, plus the
+    time that it is owed from earlier rounds, minus the time that its picked gangs will use. It is negative if the
+    account gets too much.
+    """
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -38,27 +48,31 @@ class Picked:
         return chosen
 
     def on_idle(self) -> Picked:
-        """Returns a copy of this object for giving out the GPUs that the sharing leaves free.
+        """Returns a copy for picking further gangs on the GPUs that remain after GPUs were shared by tickets.
 
-        The copy and `self` share the record of picked gangs, so that a gang picked with the copy is also picked in
-        `self`. Only the copy lists this gang in `idle_jobs`.
-
-        Some limits (`limits.claims`) allow an account more GPUs if nobody else can use them. The copy ignores these
-        limits.
+        - Gangs picked with the copy are also picked in `self`. Only the copy lists them, in `idle_jobs`.
+        - The copy ignores the limits in `limits.claims`. These limit what an account gets when GPUs are shared by
+          tickets, but not what it gets of the remaining GPUs.
         """
         picked = copy(self)
         picked.counts, picked.idle_jobs = self.counts.beyond_claims(), []
         return picked
 
     def pick(self, job: int, generation: int) -> None:
-        """Marks a gang as picked and counts its GPUs against limits. The gang must already have a place."""
+        """Records that a gang is picked, and counts its GPUs against limits and the time that its account is due.
+
+        The gang must already be placed on nodes of the generation.
+        """
         self.generation[job] = generation
         if self.idle_jobs is not None:
             self.idle_jobs.append(job)
         self._count(job, generation, self.facts.size[job])
 
     def pick_at_home(self, job: int) -> bool:
-        """Picks a running gang on the nodes where it runs. Returns False if limits or missing GPUs forbid it."""
+        """Picks a running gang on the nodes where it runs.
+
+        Returns False and changes nothing if limits do not allow it or its GPUs are not available.
+        """
         k = self.facts.running_on[job]
         if not self.counts.allow(job, k) or not self.go_home(job):
             return False
@@ -79,7 +93,7 @@ class Picked:
     def exchange(self, jobs: Sequence[int], other: int, spot: Spot) -> bool:
         """Replaces the picked gangs `jobs` by the gang `other`, which is placed at `spot`.
 
-        Returns False and changes nothing if limits forbid it.
+        Returns False and changes nothing if limits do not allow `other` to run there.
         """
         before = {job: self.drop(job) for job in jobs}
         if not self.counts.allow(other, spot.generation):
@@ -91,13 +105,14 @@ class Picked:
         return True
 
     def drop(self, job: int) -> Spot:
-        """Removes a gang from the picked gangs and returns the place that it had."""
+        """Reverses the pick of a gang, which loses its place. Returns this place."""
         self._count(job, int(self.generation[job]), -self.facts.size[job])
         self.generation[job] = NOWHERE
         return self.places.take_back(job)
 
     def pick_again(self, job: int, spot: Spot) -> bool:
-        """Picks a dropped gang again at the place that it had. Returns False if other gangs now use that place."""
+        """Picks a gang that was dropped, at the place `spot` that it had. Returns False and changes nothing if GPUs
+        there are no longer free."""
         if not self.places.fits(job, spot, self.places.free[spot.generation]):
             return False
         self.places.give(job, spot)
@@ -105,12 +120,14 @@ class Picked:
         return True
 
     def is_ahead(self, job: int, k: int) -> bool:
-        """Returns whether the gang should make room on generation `k`, because its account has received too much time
-        there.
+        """Returns whether the gang should leave generation `k` for others, because its account has received too much
+        time there.
 
-        A gang without a preference makes room if its account is ahead of its share there by half of the GPU-seconds
-        that the gang uses in one quantum. The more the gang prefers the generation (its affinity), the further ahead
-        the account must be. Returns False for gangs that must stay, such as running services and sessions.
+        The excess is the GPU time that the account has received on the generation beyond the time that it was due. The
+        gang should leave if the excess is at least (0.5 + affinity) × the GPU-seconds that the gang uses in one
+        quantum. The affinity says how strongly the gang should prefer the generation, from -1 to 1.
+
+        Returns False for gangs that must not leave a generation, such as running services and sessions.
         """
         facts = self.facts
         turn = facts.size[job] * facts.settings.quantum
@@ -118,15 +135,20 @@ class Picked:
         return bool(ahead and not facts.stays[job])
 
     def is_due(self, job: int, k: int) -> bool:
-        """Returns whether the job's account is owed enough time of generation `k` to move the job to it.
+        """Returns whether the gang's account is due enough time on generation `k` to move the gang there.
 
-        The time must also cover the cost of the move.
+        This must be at least `least_due`, plus the GPU time that is lost when a gang moves.
         """
         least = self.least_due(job, k) + self.facts.size[job] * self.facts.settings.switch_cost
         return bool(self.due[self.facts.account[job], k] >= least)
 
     def least_due(self, job: int, k: int) -> float:
-        """Returns the GPU-seconds that the account must be owed on generation `k` before the job should run there."""
+        """Returns how many GPU-seconds an account must be due on generation `k` before its gang should run there.
+
+        The result is (0.5 - affinity) × the GPU-seconds that the gang uses in one quantum. The affinity says how
+        strongly the gang should prefer the generation, from -1 to 1. With an affinity of 0, half of these GPU-seconds
+        are necessary.
+        """
         facts = self.facts
         return float(facts.size[job] * facts.settings.quantum * (0.5 - facts.affinity[job, k]))
 
@@ -141,39 +163,50 @@ class Picked:
         return allowed
 
     def change(self, job: int, now: int) -> None:
-        """Records that a picked gang was moved to generation `now`, and counts its GPUs against the limits there."""
+        """Records that a picked gang was moved to generation `now`.
+
+        Its GPUs then count against the limits of this generation and the time that its account is due there. They no
+        longer count on the generation that it left.
+        """
         size = self.facts.size[job]
         self._count(job, int(self.generation[job]), -size)
         self._count(job, now, size)
         self.generation[job] = now
 
     def follow(self, moved: Moved) -> None:
-        """Records the new generation of each moved gang, and counts its GPUs against the limits there."""
+        """Records the current generation of each gang in `moved` after the gangs were moved. Limits and times due are
+        updated."""
         for job, _ in moved:
             now = self.places.places[job].generation
             if now != self.generation[job]:
                 self.change(job, now)
 
     def bring_back(self, moved: Moved) -> None:
-        """Moves gangs back to the places that they left, the last move first, and records their generations."""
+        """Moves gangs back to the places that they left, the last move first, and records their generations again.
+
+        `moved`: the moved gangs, each with the place that it left.
+        """
         for job, spot in moved[::-1]:
             self.places.take_back(job)
             self.places.give(job, spot)
         self.follow(moved)
 
     def is_within_limits(self, moved: Moved) -> bool:
-        """Returns whether limits allow all moved gangs together at their new places.
+        """Returns whether limits allow all gangs in `moved` together on the generations to which they were moved.
 
-        This must be checked after several moves, because each single move was checked without the others.
+        Call this after several moves: each move was checked alone, but the moves together can exceed a limit.
         """
         now = [(job, int(self.generation[job])) for job, _ in moved]
         return all(self.may_change(job, k, k) for job, k in now)
 
     def make_room(self, job: int, generations: list[int], yields: Yields) -> bool:
-        """Places the gang on one of `generations` by moving picked gangs within their limits. Returns whether it
-        succeeded.
+        """Places a gang that fits nowhere on one of `generations`, by moving picked gangs. The gang itself is not yet
+        picked by this.
 
-        `yields` says whether a gang has to leave a generation for this gang.
+        Returns False and changes nothing if the gang cannot be placed, or if limits do not allow the result.
+
+        `yields` (gang, generation): whether a gang must leave the generation if it finds room anywhere else, even if it
+        becomes slower.
         """
         moved = make_room(self.places, job, generations, self.may_change, yields)
         if moved is None:
