@@ -48,8 +48,8 @@ class Gates:
         """Creates the gates for the rows of `flow`.
 
         The outermost gates are the GPUs of the pools. Inside them is one gate for each further limit that can have an
-        effect. A limit has no effect if the rows cannot use that many GPUs, or if the next gate outside it is as
-        strict.
+        effect. A limit has no effect if the rows cannot use more GPUs, or if the next gate outside it allows no more
+        GPUs.
 
         - `pool` (C,): the pool of each row, in ascending order.
         - `gpus` (G, K): GPUs of each generation in each pool.

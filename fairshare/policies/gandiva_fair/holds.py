@@ -21,16 +21,16 @@ _CLAIMS = 32
 def pick_held(picked: Picked) -> None:
     """Picks the running gangs that must not be stopped now, and leaves them on the nodes where they run.
 
-    In a round that may preempt, these are, within limits:
+    In a round that may preempt, these are the gangs of four kinds, as far as limits allow them to run:
 
-    - gangs with a worker on a closed node (`closed` of the cluster), to which they could not return
+    - gangs with a worker on a closed node, because they could not return to this node
     - gangs that are protected by the minimum hold
-    - services and sessions within the guarantees of their account and of the accounts above it
-    - services and sessions that have not been warned, or whose notice is not over
+    - services and sessions within the guarantees of their account and of all accounts above it
+    - services and sessions whose notice of preemption has not been given or is not over
 
     In a round that may not preempt, these are all running gangs, and limits are not checked.
 
-    After that, no further gang can be placed on closed nodes in this round.
+    After that, closed nodes (`closed` of the cluster) get no further gangs in this round.
     """
     facts, places = picked.facts, picked.places
     jobs, settings, closed = facts.jobs, facts.settings, facts.snapshot.cluster.closed
@@ -92,10 +92,14 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
 def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, Floats]:
     """Returns how long accounts have saved guaranteed GPU time for W waiting gangs, as two arrays (W,) of seconds.
 
-    An account whose guarantee is too small for its next gang saves guaranteed GPU time over several rounds. The first
-    array has the time since saving for the gang began. The second array has the time since enough was saved to run the
-    gang for one quantum. It is negative for a gang for which not enough is saved yet. For each gang, both are the
-    minimum over its account and all accounts above.
+    An account whose guarantee is too small for its next gang saves guaranteed GPU time over several rounds.
+
+    - The first array has the time since the account began to save for the gang.
+    - The second array has the time since the account had saved enough to run the gang for one quantum. It is negative
+      if not enough is saved yet.
+
+    Accounts above the gang's account save as well. Each entry is the minimum over the account and all accounts above
+    it.
 
     - `running` (J,): marks the running gangs.
     - `waits` (W,): the indices of the waiting gangs.

@@ -15,8 +15,8 @@ from fairshare.model import NOWHERE, Accounts, Bools, Ints, Jobs, Settings
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """The jobs of all accounts in one list, sorted by account. The jobs of an account are in the order in which it
-    wants them to run.
+    """Jobs of all accounts in one list, sorted by account. The jobs of each account are in the order in which it wants
+    them to run.
 
     A position is an index into this list.
     """
@@ -32,8 +32,9 @@ class JobOrder:
     def of(cls, jobs: Jobs, order: Ints, chosen: Bools, settings: Settings) -> JobOrder:
         """Returns the list of the jobs marked in `chosen` (J,).
 
-        `order` (J,): the rank of each job among the jobs of its account, from `wanted_order`. If `settings.reclaim` is
-        true, the running jobs of each account come before its waiting jobs.
+        `order` (J,): the rank of each job, from `wanted_order`. The jobs of an account are sorted by rank, the lowest
+        first. In additional rounds between two quanta (`settings.reclaim`), its running jobs come before its waiting
+        jobs.
         """
         wanted = np.empty(len(jobs), dtype=np.int64)
         wanted[order] = np.arange(len(jobs))

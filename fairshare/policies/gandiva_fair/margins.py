@@ -85,8 +85,8 @@ class Margins:
         The price limit of a block is the lowest price, in slow GPUs for one fast GPU, at which the account makes no
         less progress. For each trader, jobs with the lowest speed-up come first.
 
-        At a price above 1, an account gets more GPUs than it sells. The additional GPUs count as much as the account's
-        next waiting jobs would progress on them, on average.
+        At a price above 1, an account gets more GPUs than it sells. Its next waiting jobs run on the additional GPUs.
+        An additional GPU counts as the mean progress that one GPU gives these jobs.
         """
         return self._blocks(self._on_fast, self._waits, np.maximum, sells=True)
 
@@ -96,8 +96,8 @@ class Margins:
         The price limit of a block is the highest price, in slow GPUs for one fast GPU, at which the account makes no
         less progress. For each trader, jobs with the highest speed-up come first.
 
-        At a price above 1, an account pays with more GPUs than it buys. The lost GPUs count as much as the account's
-        last running jobs progress on them, on average.
+        At a price above 1, an account pays with more GPUs than it buys. Its last running jobs lose these GPUs. A lost
+        GPU counts as the mean progress that one GPU gives these jobs.
         """
         return self._blocks(self._on_slow, self._runs, np.minimum, sells=False)
 
@@ -105,7 +105,8 @@ class Margins:
         """Returns the blocks that all accounts would sell, or the blocks that they would buy.
 
         A block is the GPUs that the job of one entry would trade, with a price limit. Its price limit is the strictest
-        of several limits: the speed-up of the job, and one limit for each unit in which progress is measured.
+        of several limits: the speed-up of the job, and one limit for each unit in which progress is measured (see
+        `Rows.of`).
 
         - `gpus` (S,): GPUs that each entry can trade.
         - `affected` (S,): GPUs that each entry's job can get if its account has more GPUs after a sale (`sells` true),

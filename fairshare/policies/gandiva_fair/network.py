@@ -336,8 +336,8 @@ class Network:
             self._push(steps, int(steps[may_go].max()))
 
     def _reached(self, over: Bools) -> Bools:
-        """Returns the gates in `over` and all gates to which GPUs could be moved from them by exchanges, as a mask
-        (M,).
+        """Returns the gates in `over`, and all gates to which their GPUs could be moved by exchanges between rows, as a
+        mask (M,).
 
         `over` (M,): marks the gates at which the search starts.
         """
@@ -349,8 +349,8 @@ class Network:
 
         This is one phase of Dinic's algorithm.
 
-        - `steps` (M,): the number of arcs from each gate to the nearest gate with free capacity.
-        - `far`: the largest number of arcs from which GPUs are moved.
+        - `steps` (M,): the number of arcs on the shortest path from each gate to a gate with free capacity.
+        - `far`: the length of the longest of these paths along which GPUs are moved.
         """
         gates, passed_on = self.gates, np.zeros(len(steps))
         for here in range(far, 0, -1):

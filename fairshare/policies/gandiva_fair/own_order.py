@@ -137,7 +137,8 @@ class Rows:
         return row, use
 
     def progress(self, row: Ints, use: Floats) -> Floats:
-        """Returns the progress of each account in each unit, as an array (U, L). The units are described at `of`.
+        """Returns the progress of each of L accounts in each of U units, as an array (U, L). The units are described at
+        `of`.
 
         - `row` (N,): the rows of the N jobs that run.
         - `use` (N, K): GPUs of each generation that each of these jobs uses.
@@ -192,12 +193,12 @@ def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
 def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bools | None) -> Bools:
     """Returns which of N jobs are early enough in their account's order to get GPUs, as a mask (N,).
 
-    A job is too late if, on every generation where it may run, the account's earlier jobs need at least REACH times all
-    GPUs of the account.
+    A job is too late if, on every generation where it may run, earlier jobs of the account need at least REACH times as
+    many GPUs as the account holds.
 
     - `able` (J, K): whether each job may run on each generation.
     - `some` (N,): the jobs, sorted by account and by the order in which the account wants them.
-    - `holds` (T,): GPUs that each account holds.
+    - `holds` (T,): GPUs that each account holds, of all generations together.
     - `evenly` (T,): marks accounts that divide GPUs evenly among their jobs of equal priority. None: no account.
     """
     queue, head = Queue.one_by_one(jobs.account[some]), _heads(jobs, some, evenly)
@@ -221,19 +222,17 @@ def _in_slow_gpus(rate: Floats, speed: Floats, able: Bools) -> Floats:
     """Returns how much progress one GPU of each generation gives each job, in GPUs of the slowest generation, as an
     array (R, K).
 
-    The slowest generation is the one with the lowest average speed over all measured jobs. The same averages give the
-    value of one GPU of every other generation, in GPUs of the slowest. For a single job:
-
-    - On the slowest generation on which it was measured, the result is this average value.
-    - On the other generations on which it was measured, the result is in proportion to its rates.
-    - On a generation on which it was not measured, the result is the average value.
-    - On a generation where it may not run, the result is 0.
-
-    Parameters:
-
     - `rate` (R, K): measured rates, 0 where unknown.
     - `speed` (R, K): the result of `_speed`.
     - `able` (R, K): whether each job may run on each generation.
+
+    The mean speed of all measured jobs says which generation is slowest, and how many of its GPUs one GPU of another
+    generation is worth on average. For a single job, the result is:
+
+    - this average, on the slowest generation on which the job was measured
+    - a number in proportion to the job's rates, on the other generations on which the job was measured
+    - this average, on generations where the job's rate is unknown
+    - 0, on generations where the job may not run
     """
     known = (rate > 0) & ((rate > 0).sum(axis=1) > 1)[:, None]
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
@@ -248,9 +247,9 @@ def _in_slow_gpus(rate: Floats, speed: Floats, able: Bools) -> Floats:
 def _pairings(rate: Floats, speed: Floats) -> tuple[GenerationPairs, ...]:
     """Returns several ways to divide the generations into pairs, in the order in which they are used.
 
-    The ways are the rounds of a round-robin tournament: a generation has another partner in each way. If the number of
-    generations is odd, one generation has no partner in each way. The first way pairs the generation that is fastest on
-    average with the slowest.
+    The ways are the rounds of a round-robin tournament: a generation has a different partner in each way. If the number
+    of generations is odd, one generation has no partner in each way. The first way pairs the generation that is fastest
+    on average with the slowest.
 
     At most MOST_PAIRINGS ways are returned, to limit the time that swaps and trades take.
 

@@ -59,7 +59,8 @@ class Picked:
         return picked
 
     def pick(self, job: int, generation: int) -> None:
-        """Records that a gang is picked, and counts its GPUs against limits and the time that its account is due.
+        """Records that a gang is picked. Its GPUs then count against limits, and against the time that its account is
+        due.
 
         The gang must already be placed on nodes of the generation.
         """
@@ -105,7 +106,7 @@ class Picked:
         return True
 
     def drop(self, job: int) -> Spot:
-        """Reverses the pick of a gang, which loses its place. Returns this place."""
+        """Removes a gang from the picked gangs and from its nodes. Returns the place that it had."""
         self._count(job, int(self.generation[job]), -self.facts.size[job])
         self.generation[job] = NOWHERE
         return self.places.take_back(job)
@@ -123,9 +124,10 @@ class Picked:
         """Returns whether the gang should leave generation `k` for others, because its account has received too much
         time there.
 
-        The excess is the GPU time that the account has received on the generation beyond the time that it was due. The
-        gang should leave if the excess is at least (0.5 + affinity) × the GPU-seconds that the gang uses in one
-        quantum. The affinity says how strongly the gang should prefer the generation, from -1 to 1.
+        The excess is the GPU time that the account has received on the generation beyond the time that it was due. It
+        is negative while the account is still due time. The gang should leave if the excess is at least (0.5 +
+        affinity) × the GPU-seconds that the gang uses in one quantum. The affinity says how strongly the gang should
+        prefer the generation, from -1 to 1.
 
         Returns False for gangs that must not leave a generation, such as running services and sessions.
         """
@@ -165,8 +167,8 @@ class Picked:
     def change(self, job: int, now: int) -> None:
         """Records that a picked gang was moved to generation `now`.
 
-        Its GPUs then count against the limits of this generation and the time that its account is due there. They no
-        longer count on the generation that it left.
+        Its GPUs then count against the limits of this generation, and against the time that its account is due there.
+        They no longer count on the generation that it left.
         """
         size = self.facts.size[job]
         self._count(job, int(self.generation[job]), -size)
@@ -200,8 +202,8 @@ class Picked:
         return all(self.may_change(job, k, k) for job, k in now)
 
     def make_room(self, job: int, generations: list[int], yields: Yields) -> bool:
-        """Places a gang that fits nowhere on one of `generations`, by moving picked gangs. The gang itself is not yet
-        picked by this.
+        """Places a gang that fits nowhere on one of `generations`, by moving picked gangs. The caller then has to pick
+        the gang.
 
         Returns False and changes nothing if the gang cannot be placed, or if limits do not allow the result.
 
