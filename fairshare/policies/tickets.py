@@ -1,5 +1,8 @@
-"""Contains what all versions of gandiva_fair have in common: their options, and a cache of the division of the
-cluster."""
+"""The base class of policies that divide the cluster by tickets, and the options of gandiva_fair.
+
+These policies work in two steps. First they divide the cluster: each account gets a share of the GPUs. Then they pick
+the gangs that run until the next round, according to these shares.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,11 @@ from fairshare.policies.unchanged import divides_alike
 
 
 class HasShare(Protocol):
-    """A division of the cluster among accounts. It depends neither on what accounts are owed nor on where gangs run."""
+    """The result of dividing the cluster among accounts.
+
+    A division does not depend on the GPU time that accounts are owed, nor on where gangs run now. It can therefore be
+    reused in later rounds.
+    """
 
     @property
     def share(self) -> Floats:
@@ -29,7 +36,8 @@ MEMORY = "The most GPU time that an account can be owed: what its share earns in
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of gandiva_fair: ordering, trading, and how long GPU time that is owed to accounts is remembered."""
+    """The options of gandiva_fair: how accounts take turns, whether and how they trade, and how long owed GPU time is
+    remembered."""
 
     ordering: Literal["stride", "lottery"] = option("stride", ORDERING)
     trading: bool = option(True, "Teams trade GPU time across GPU types when both sides gain")
@@ -45,9 +53,10 @@ class Options:
 
 
 class ByTickets(ABC, Generic[Division]):
-    """A base class for policies that first divide the cluster among accounts, and then pick gangs.
+    """A base class of policies that first divide the cluster among accounts, and then pick gangs.
 
-    The division depends neither on what accounts are owed nor on where gangs run, so that it can be reused.
+    A subclass implements `_divide` and decides which gangs run. This class keeps the last division, so that it is
+    computed again only if something changes on which it depends.
     """
 
     options_type: ClassVar[type[Any]] = Options
@@ -66,18 +75,23 @@ class ByTickets(ABC, Generic[Division]):
 
     @abstractmethod
     def _divide(self, seen: Snapshot) -> Division:
-        """Divides the cluster of a view among accounts and returns the division. Subclasses implement this."""
+        """Divides the cluster among accounts and returns the division. Subclasses implement this.
+
+        `seen`: the view with the policy's own options as settings.
+        """
 
     def _division(self, seen: Snapshot) -> Division:
-        """Returns the division of the cluster in a view. Reuses the last division if nothing that it depends on has
-        changed."""
+        """Returns the division of the cluster in the view `seen`. Reuses the last division if it is still valid."""
         if self._last is None or not divides_alike(seen, self._last[0]):
             self._last = seen, self._divide(seen)
         return self._last[1]
 
     def _seen(self, view: Snapshot, owed: Floats) -> Snapshot:
-        """Returns the view with the policy's own options as settings, and with `owed` (T, K) as the time that accounts
-        are owed."""
+        """Returns the view with the policy's own options as settings, and with other numbers for what accounts are
+        owed.
+
+        `owed` (T, K): GPU-seconds of each generation that each account is owed.
+        """
         chosen: Mapping[str, Any] = asdict(self._options)
         return replace(
             view,

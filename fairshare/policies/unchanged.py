@@ -1,4 +1,7 @@
-"""Decides whether a policy may reuse the division of the cluster that it computed for an earlier view."""
+"""Decides whether a policy may reuse the division of the cluster that it computed in an earlier round.
+
+A division says how many GPUs of each generation each account gets. It does not say which gangs run.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,15 @@ _OF_ACCOUNTS = frozenset({"owed"})
 
 
 def divides_alike(one: Snapshot, other: Snapshot) -> bool:
-    """Returns whether two views lead to the same division: same hardware, accounts, jobs and settings.
+    """Returns whether the division computed for one view is also valid for the other view.
 
-    Where gangs run, and since when, may differ. To be fast, the function compares whether arrays are the same objects,
-    not their contents. It may therefore return False for views that are equal.
+    It is valid if hardware, accounts, jobs and settings are the same. Where gangs run, since when they run, how much
+    GPU time jobs have had, and what accounts are owed may differ. The settings `may_preempt` and `reclaim` may also
+    differ.
+
+    The function checks only whether arrays are the same objects, because comparing their contents would be slow. It may
+    therefore return False for equal views. It always returns False if nodes of `one` are closed to new gangs: where a
+    job may run then depends on where it runs now.
     """
     if one.cluster.closed is not None:  # where a job may run depends on where it runs
         return False

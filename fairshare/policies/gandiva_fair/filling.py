@@ -107,7 +107,7 @@ def _turns(
     turns = Turns(facts, able, order, shares, balances, chance, strict)
     for job in np.flatnonzero(chosen).tolist():
         if facts.takes_part(job):
-            turns.used(facts.account[job], facts.size[job])
+            turns.charge(facts.account[job], facts.size[job])
     return turns
 
 
@@ -145,16 +145,16 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
         runs = facts.running_on[job] != NOWHERE
         later = NOWHERE if runs else _home_to_wait_for(picked, turns, job, allowed)
         if not allowed:
-            turns.passed(job)
+            turns.declined(job)
         elif place(picked, job, [later] if later != NOWHERE else allowed, may_move=may_move):
             picked.pick(job, places.places[job].generation)
-            turns.took(job)
+            turns.accepted(job)
         elif later != NOWHERE:
-            turns.passed(job, later=True)
+            turns.declined(job, postpone=True)
         else:
             if len(allowed) == len(able):
                 turns.unplaceable[turns.kind[job]] = 1
-            turns.passed(job)
+            turns.declined(job)
 
 
 def _mark_unplaceable(picked: Picked, turns: Turns, *, may_move: bool) -> None:
@@ -179,7 +179,7 @@ def _home_to_wait_for(picked: Picked, turns: Turns, job: int, allowed: list[int]
     priority. In that turn, it may run on any allowed generation.
     """
     facts, home = picked.facts, picked.places.home_of[job]
-    if home not in allowed or len(allowed) == 1 or turns.is_late(job):
+    if home not in allowed or len(allowed) == 1 or turns.is_postponed(job):
         return NOWHERE
     is_due = picked.due[facts.account[job], home] >= picked.least_due(job, home)
     return home if is_due else NOWHERE

@@ -96,7 +96,7 @@ def _replace(picked: Picked, turns: Turns, running: int, less: Iterable[int]) ->
         }
         gone = [one for one in on[k] if lacks.intersection(places.places[one].nodes)]
         if gone and picked.exchange(gone, running, Spot(k, found)):
-            turns.exchanged(gone, running)
+            turns.replaced(gone, running)
             return gone
     return []
 
@@ -151,13 +151,13 @@ def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, unused: int) -> bo
     facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + unused
     if not turns.is_same_claim(job, unused):
         return False
-    for other in turns.alike(job):
+    for other in turns.of_same_priority(job):
         runs, fills = facts.running_on[other] != NOWHERE, facts.size[other] == size
         if facts.workers[other] > 1 or facts.size[other] > size or not (runs or fills):
             continue
         stays_out = not fills or (runs and turns.is_first(job))
         if facts.sharing[other, k] and not stays_out and picked.exchange([job], other, spot):
-            turns.exchanged([job], other)
+            turns.replaced([job], other)
             return True
         if runs:
             return False

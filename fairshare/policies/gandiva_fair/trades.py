@@ -1,19 +1,33 @@
-"""Makes trades of GPU time between teams across generations, so that every account makes more progress.
+"""Trades GPU time between teams: fast GPUs for a larger number of slow GPUs, so that both sides make more progress.
 
-In the automatic trading of Gandiva_fair (EuroSys '20), the user that gains least by a fast generation sells time on it.
-The buyer is the user that gains most, and pays with more time on a slow generation. The paper has one speed-up for each
-user, the mean over its jobs. A job that is sped up more than this mean can therefore lose by a trade. Here each job has
-its own speed-up (`margins.py`). The seller's job that gains least by the fast generation gives its GPUs, and the
-buyer's job that would gain most gets them.
+The policy calls `trade` after it has computed each account's share (`shares.py`), and before it picks gangs. Trades
+change only the shares.
 
-All trades between two generations are made together (`trade_prices.py`). The cheapest offers to sell are matched with
-the highest offers to buy, within limits (`borders.py`). Then each account's jobs are assigned again with the GPUs that
-it would have (`own_order.py`). If an account would make less progress, its trades are reduced or cancelled until no
-account loses.
+A job's *speed-up* is its speed on a fast generation divided by its speed on a slow one. The seller of fast GPUs has
+jobs with a low speed-up, the buyer has jobs with a high speed-up. The *price* is the number of slow GPUs for one fast
+GPU. Both sides gain if the price is between their speed-ups. Example: the speed-ups are 2 and 8, and the price is 4.
+The seller gives 1 fast GPU, which is worth 2 slow GPUs to it, and gets 4 slow GPUs. The buyer gives 4 slow GPUs and
+gets 1 fast GPU, which is worth 8 slow GPUs to it.
 
-The price is the geometric mean of the two sides' speed-ups, so that both sides gain by the same ratio. The paper's
-price, the second-highest speed-up, is an option. With two teams this is the seller's own speed-up, so that only the
-buyer gains.
+This is the automatic trading of Gandiva_fair (EuroSys '20). The paper uses one speed-up for each user, the mean over
+the user's jobs. A single job can then lose by a trade, because its speed-up differs from the mean. Here each job has
+its own speed-up.
+
+Generations trade in pairs of a slow and a fast one. For each pair:
+
+1. Jobs make offers to sell and offers to buy (`margins.py`). Each offer has a price limit. It is the job's speed-up, or
+   a stricter limit without which the account would lose.
+2. The cheapest offers to sell are matched with the highest offers to buy (`trade_prices.py`).
+3. The trades are reduced to what the limits of accounts allow (`borders.py`).
+4. The jobs of each account are assigned to the GPUs that the account would have after the trades (`own_order.py`). The
+   trades of an account that would make less progress are reduced or cancelled, until no account loses.
+
+By default, the price is the geometric mean of the two price limits, so that both sides gain by the same ratio. The
+paper's price, the second-highest speed-up, is an option. With two teams, this is the seller's own speed-up, so that
+only the buyer gains.
+
+Dimensions of arrays: T accounts, K generations, J jobs. R of the jobs take part in the market; they belong to L leaf
+accounts. D is the number of trades that are made together.
 """
 
 from __future__ import annotations
@@ -42,15 +56,22 @@ LEAST_GAIN = 1.01
 def trade(
     snapshot: Snapshot, tree: Tree, able: Bools, shares: Divided, limits: TradeLimits
 ) -> tuple[Floats, tuple[Trade, ...]]:
-    """Makes trades. Returns the GPUs that each account has afterwards, as an array (T, K), and the trades between
-    parties.
+    """Makes all trades between accounts that are worthwhile.
 
-    A party is an account that is set to trade; the users below it trade in its name. Users of one party also trade with
-    each other, but these trades are not returned. A job trades a pair of generations only if its user has a job that
-    was measured on both. Reported speeds count only as far as independent evidence confirms them.
+    Returns a pair:
+    - The GPUs of each generation that each account has after the trades, as an array (T, K).
+    - The trades between parties. A *party* is an account that is set to trade, usually a team. The users below a party
+      trade in its name. Trades between two users of the same party change the first element, but are not listed here.
 
-    `able` (J, K): whether each job may run on each generation, False for preemptible jobs. `limits`: how many GPUs
-    accounts may still trade away; the trades reduce these numbers.
+    Parameters:
+    - `able` (J, K): whether each job may run on each generation; False for preemptible jobs.
+    - `shares`: the GPUs that accounts have before the trades.
+    - `limits`: how many GPUs accounts may still trade away. The function reduces these numbers by the trades that it
+      makes.
+
+    A job trades only generations on which its speed is known: measured, or estimated from other jobs of the same
+    account (`typical.py`). Programs report the speeds of their own jobs. A job trades with its reported speeds, as far
+    as independent evidence confirms them (`evidence.py`).
     """
     accounts = snapshot.accounts
     rate = with_typical(snapshot.jobs.rate, able, snapshot.jobs.account, len(accounts.parent))
@@ -60,20 +81,28 @@ def trade(
     rows = Rows.of(jobs, able, np.where(member >= 0, across(shares.share), 0.0), accounts.evenly)
     claims = bounded(jobs.rate, evidence)
     offered = rows if claims is jobs.rate else rows.with_rates(claims[rows.job])
-    may = np.isfinite(claims[rows.job]) & limits.deals[rows.account][rows.leaf]
+    tradable = np.isfinite(claims[rows.job]) & limits.deals[rows.account][rows.leaf]
     market = _Market(
-        snapshot, tree, shares, limits, rows, offered=offered, may=may, party=parties[member[rows.account]]
+        snapshot,
+        tree,
+        shares,
+        limits,
+        rows,
+        offered=offered,
+        tradable=tradable,
+        party=parties[member[rows.account]],
     )
     quiet = 0
     for pairs in islice(cycle(rows.pairings), MOST_PAIRINGS):
-        quiet = 0 if market.open(pairs) else quiet + 1
+        quiet = 0 if market.trade_on(pairs) else quiet + 1
         if quiet == len(rows.pairings):
             break
-    return market.share, market.trades()
+    return market.share, market.made()
 
 
 class _Market:
-    """A market in which accounts trade. `share` (T, K) has the GPUs of each account after the trades made so far."""
+    """The market in which accounts trade. Its state is the GPUs of each account after the trades made so far, `share`
+    (T, K)."""
 
     def __init__(
         self,
@@ -84,31 +113,37 @@ class _Market:
         rows: Rows,
         *,
         offered: Rows,
-        may: Bools,
+        tradable: Bools,
         party: Ints,
     ) -> None:
-        """Opens the market for the jobs in `rows`.
+        """Opens the market. No trades are made yet.
 
-        - `offered`: the same jobs with the rates at which they trade. The progress of accounts is computed with the
-          rates in `rows`.
-        - `may` (R, K): whether each of the R jobs may trade each generation.
-        - `party` (L,): the party in whose name each of the L leaf accounts trades. A party is an account that is set to
-          trade.
+        - `shares`: the GPUs of accounts before all trades.
+        - `rows`: the R jobs that take part, with their reported or estimated rates. The progress of accounts is
+          computed with these rates.
+        - `offered`: the same jobs with the rates at which they make offers. These are the rates in `rows`, as far
+          as independent evidence confirms them.
+        - `tradable` (R, K): whether each job may trade GPUs of each generation.
+        - `party` (L,): the account in whose name each leaf account trades, usually its team.
         """
         self.share = shares.share.copy()
         self._settings, self._tree = snapshot.settings, tree
-        self._rows, self._offered, self._may, self._party = rows, offered, may, party
+        self._rows, self._offered, self._tradable, self._party = rows, offered, tradable, party
         self._grain = grain_of(len(np.unique(party)))
         self._borders = Borders(snapshot.accounts, tree, shares.entitled, limits)
         self._use: Floats = np.zeros(rows.able.shape)
-        self._progress = self._play(self.share, np.arange(len(rows.account)))
+        self._progress = self._progress_with(self.share, np.arange(len(rows.account)))
         # Columns: seller, buyer, slow generation, fast generation, fast GPUs, slow GPUs for each fast GPU, and the
         # speed-ups of seller and buyer.
-        self._done: list[Floats] = []
+        self._made: list[Floats] = []
 
-    def trades(self) -> tuple[Trade, ...]:
-        """Returns the trades between parties, added up: one trade for each seller, buyer and pair of generations."""
-        done = np.concatenate([np.empty((0, 8)), *self._done])
+    def made(self) -> tuple[Trade, ...]:
+        """Returns the trades made so far between different parties. A party is an account that is set to trade, usually
+        a team.
+
+        Trades with the same seller, buyer and pair of generations are added up to one trade.
+        """
+        done = np.concatenate([np.empty((0, 8)), *self._made])
         if not len(done):
             return ()
         accounts, kinds = self.share.shape
@@ -122,9 +157,10 @@ class _Market:
         columns = *np.unravel_index(who, shape), gpus, paid, paid / gpus, low / gpus, high / gpus
         return tuple(map(Trade, *(column.tolist() for column in columns)))
 
-    def open(self, pairs: GenerationPairs) -> bool:
-        """Makes all trades on the given pairs of generations. Returns whether any trade was made."""
-        margins = Margins(self._offered, self._use, self._may, pairs)
+    def trade_on(self, pairs: GenerationPairs) -> bool:
+        """Makes all worthwhile trades on the given pairs of a slow and a fast generation. Returns whether any trade was
+        made."""
+        margins = Margins(self._offered, self._use, self._tradable, pairs)
         sellers = Offers.of(margins.sold(), self._party, sells=True)
         buyers = Offers.of(margins.bought(), self._party, sells=False)
         least = max(self._settings.least_gain, LEAST_GAIN)
@@ -134,7 +170,7 @@ class _Market:
         )
         legs, gpus = self._legs(margins, sellers, buyers, matches)
         crossed = self._borders.crossed(legs)
-        gpus = self._settle(legs, self._borders.within(gpus, crossed, self.share))
+        gpus = self._make(legs, self._borders.within(gpus, crossed, self.share))
         if not gpus.any():
             return False
         self._borders.note(gpus, crossed)
@@ -144,16 +180,21 @@ class _Market:
             (sellers.ratio[matches.seller], buyers.ratio[matches.buyer]),
         )
         line = *parties, pairs.slow[pair], pairs.fast[pair], gpus, matches.price, *speed_ups
-        self._done.append(np.stack(line, axis=1)[(parties[0] != parties[1]) & (gpus > 0)])
+        self._made.append(np.stack(line, axis=1)[(parties[0] != parties[1]) & (gpus > 0)])
         return True
 
     def _legs(
         self, margins: Margins, sellers: Offers, buyers: Offers, matches: Matches
     ) -> tuple[Legs, Floats]:
-        """Returns a pair: the legs of D matched trades, and the sizes of these trades in fast GPUs, as an array (D,).
+        """Splits D matches of sellers with buyers into legs, and limits the sizes of the trades.
 
-        A leg is what one account gives and takes in one trade. The sizes are reduced to what buyers can pay for and
-        sellers can use.
+        A *leg* says which GPUs one account gives and which it takes in one trade. Each trade has at least two legs: one
+        of the seller and one of the buyer.
+
+        Returns a pair: the legs, and the size of each trade in GPUs of the fast generation, as an array (D,). A trade
+        is reduced for two reasons:
+        - The buyer's jobs do not have enough GPUs of the slow generation to pay for it.
+        - The seller gets more GPUs than it gives, and its waiting jobs cannot use all additional GPUs.
         """
         account, pair = self._rows.account, sellers.pair[matches.seller]
         slow, fast = margins.pairs.slow[pair], margins.pairs.fast[pair]
@@ -171,21 +212,23 @@ class _Market:
         )
         return sells + buys, gpus
 
-    def _settle(self, legs: Legs, gpus: Floats) -> Floats:
-        """Makes D trades and returns their final sizes in GPUs of the fast generation, as an array (D,).
+    def _make(self, legs: Legs, gpus: Floats) -> Floats:
+        """Makes D trades, except for the parts by which an account would lose. Returns the final sizes of the trades,
+        as (D,).
 
-        If an account would make less progress after the trades, all its trades are halved. If it would still make less
-        progress, they are cancelled.
+        Sizes are in GPUs of the fast generation. An account loses if it would make less progress after the trades than
+        before. The function first halves all trades of accounts that lose. Then it repeatedly cancels all trades of
+        accounts that still lose, until no account loses.
 
-        `legs`: what each account gives and takes in each trade. `gpus` (D,): the sizes of the trades before they are
-        reduced.
+        - `legs`: which GPUs each account gives and takes in each trade.
+        - `gpus` (D,): the wanted sizes of the trades.
         """
         leaf, before, gpus = np.searchsorted(self._rows.account, legs.account), self._progress, gpus.copy()
-        asked, share, self._progress = _marked(leaf, before), self.share, before.copy()
+        asked, share, self._progress = _distinct(leaf, before), self.share, before.copy()
         for cuts in count(1):
             gpus = self._grain.whole(gpus)
             share = np.maximum(self.share + legs.changes(gpus, *self.share.shape), 0.0)
-            self._progress[:, asked] = self._play(share, asked)
+            self._progress[:, asked] = self._progress_with(share, asked)
             loses = np.any(self._progress < before * (1 - ROUNDING), axis=0)
             cut = np.zeros(len(gpus), dtype=bool)
             cut[legs.trade[loses[leaf]]] = True
@@ -193,16 +236,18 @@ class _Market:
             if not cut.any():
                 break
             gpus[cut] *= 0.5 if cuts == 1 else 0.0  # halves them first, as they may only be too large
-            asked = _marked(leaf[cut[legs.trade]], before)
+            asked = _distinct(leaf[cut[legs.trade]], before)
         self.share = self._tree.sums(np.where(self._tree.is_leaf[:, None], share, 0.0))
         return gpus
 
-    def _play(self, share: Floats, leaves: Ints) -> Floats:
-        """Returns the progress that accounts would make with the GPUs `share` (T, K), as an array (U, M).
+    def _progress_with(self, share: Floats, leaves: Ints) -> Floats:
+        """Returns the progress that some accounts would make with other GPUs than now, as an array (U, M).
 
-        `leaves` (M,): the indices of these accounts among the leaf accounts. Progress is measured in each of U units,
-        such as GPUs of a job's fastest generation; see `Rows.of`. The function also stores in `_use` the GPUs that each
-        job of these accounts would use.
+        The first axis stands for the units in which progress is measured; `Rows.of` describes them. The function also
+        updates `_use`, the GPUs that each job of these accounts would use.
+
+        - `share` (T, K): the GPUs that each account would have.
+        - `leaves` (M,): the accounts in question, as indices among the L leaf accounts of the market.
         """
         rows = self._rows
         runs, use = rows.run(share[rows.account[leaves]], leaves)
@@ -211,10 +256,10 @@ class _Market:
         return rows.progress(runs, use)[:, leaves]
 
 
-def _marked(leaves: Ints, of: Floats) -> Ints:
+def _distinct(leaves: Ints, of: Floats) -> Ints:
     """Returns the distinct values of `leaves` (N,) in ascending order.
 
-    The values are indices from 0 to L - 1, where L is the length of the last axis of `of` (…, L).
+    The values must be from 0 to L - 1, where L is the length of the last axis of `of` (…, L).
     """
     found = np.zeros(of.shape[-1], dtype=bool)
     found[leaves] = True

@@ -1,24 +1,40 @@
-"""Orders gangs by gang-aware stride or lottery scheduling among the leaf accounts of the ticket tree.
+"""Decides which account may run its next gang, by gang-aware stride or lottery scheduling among leaf accounts.
 
-Each leaf offers the gang that it would run next. There are two stages. In the first, only gangs take part that are
-covered by the guarantees of their leaf and of all accounts above it. A guarantee covers a gang that fits into the
-guaranteed GPU time that the account has saved and earns in this quantum (as in worst-case fair weighted fair queueing,
-Bennett and Zhang 1996). In the second stage, all other gangs take part. In both stages, the leaf furthest behind
-relative to its share goes first.
+`filling.py` uses this module in a loop. It asks `Turns` for the next gang, tries to find nodes for it, and reports the
+result. A gang is *picked* when it has nodes and will run until the next round.
 
-The second stage has an inner order. Some gangs are covered by the guarantee of their own leaf but not by that of an
-account above, because other users of the team have used it. These gangs go before gangs that only use surplus.
+Terms:
+- A *leaf* is an account without accounts below it, usually a user. Each leaf has a list of its jobs in the order in
+  which it wants to run them (`job_order.py`).
+- An *offer* is the gang that a leaf wants to run next. Each leaf has at most one offer at a time.
+- An account's *guaranteed time* is the guaranteed GPU time that it saved in earlier rounds, plus what it earns in this
+  quantum, minus what its picked gangs use in this quantum. The guarantee *covers* a gang if this time is enough to run
+  the gang for one quantum (as in worst-case fair weighted fair queueing, Bennett and Zhang 1996).
+- A *claim* is a gang that the guarantees of its leaf and of all accounts above the leaf cover.
 
-Shares were already computed level by level of the tree, but turns are taken among leaves only. If teams took turns, a
-gang that a user runs in a gap where nothing else fits would count against its team. The other users of the team would
-then wait longer.
+Offers are served in four stages:
+1. Claims.
+2. Gangs that are covered by the guarantee of their leaf, but not by that of an account above it. This happens when
+   other users of the team have used up the team's guaranteed time.
+3. Other gangs of accounts with a share. They use surplus, that is, GPUs that others leave unused.
+4. Gangs of accounts without a share.
 
-A leaf saves guaranteed GPU time for its next gang in two cases:
-- The gang is too large for what the leaf has saved so far.
-- The gang is the leaf's first and finds no room.
+Within a stage, stride scheduling serves the leaf that is furthest behind its share. A lottery draws a leaf at random,
+in proportion to shares. In rounds between two quanta that only take back surplus (`Settings.reclaim`), running gangs
+are served before the waiting gangs of their stage.
 
-Later gangs of the leaf are then ordered as if this gang already ran. A later gang is within the guarantee only if the
-guarantee covers both gangs together.
+Shares are computed level by level of the tree, but only leaves make offers. Suppose that teams made offers, too. A user
+could run a gang in a gap where no other gang fits. The gang would count against the team, and the team's other users
+would have to wait longer.
+
+A leaf *saves* guaranteed time for one of its gangs in two cases:
+- The gang is too large for the guaranteed time that the leaf has so far.
+- The gang is a claim and the first job in the leaf's list, but no nodes have room for it.
+
+The leaf may then offer gangs that come later in its list. They are treated as if the saved-for gang already ran: a
+later gang is a claim only if the guarantees cover both gangs together.
+
+Dimensions of arrays: T accounts, J jobs, K generations.
 """
 
 from __future__ import annotations
@@ -36,18 +52,28 @@ from fairshare.policies.gandiva_fair.facts import Facts
 from fairshare.policies.gandiva_fair.job_order import JobOrder, alike
 from fairshare.policies.gandiva_fair.shares import Shares
 
-# Stages of a turn: within all guarantees up the tree; within the guarantees below an account, whose depth is added to
-# WITHIN_OWN_GUARANTEE; surplus; of accounts without a share.
+# The stages in which offers are served. The depth of an account in the tree is added to WITHIN_OWN_GUARANTEE: it is the
+# first account above the leaf whose guarantee does not cover the gang.
 WITHIN_GUARANTEES, WITHIN_OWN_GUARANTEE, SURPLUS, WITHOUT_SHARE = 1, 2, 1 << 30, 1 << 31
 # Number of gangs that an account passes over to find a gang within its guarantee.
 SCAN = 4
 
-# (stage, whether running gangs go before this gang, number, -GPUs, account, job)
-Turn = tuple[int, bool, float, int, int, int]
+# (stage, whether running gangs go before this gang, rank, -GPUs, account, job); the lowest offer is served first
+Offer = tuple[int, bool, float, int, int, int]
 
 
 class Turns:
-    """The order of turns in one round: each account's next offer, and the GPUs given to each account so far."""
+    """The offers of all leaf accounts in one round, and the GPUs that each account has used in the round so far.
+
+    Call `open` first: it collects one offer from each leaf. `next` then returns the gang to be served. Answer with
+    `accepted` or `declined`, after which the leaf makes its next offer.
+
+    Attributes for callers:
+    - `taken` (J,): 1 for picked gangs, otherwise 0.
+    - `kind` (J,): a number for each gang. Gangs with the same number have the same shape (workers, and GPUs per worker)
+      and may run on the same generations. They therefore fit into the same places.
+    - `unplaceable`: for each kind, 1 if no room was found for it. Gangs of such a kind are not offered.
+    """
 
     def __init__(  # noqa: PLR0917 - what a decision has worked out before, in that order
         self,
@@ -56,24 +82,23 @@ class Turns:
         order: JobOrder,
         shares: Shares,
         balances: Balances,
-        chance: np.random.Generator | None,
+        lottery: np.random.Generator | None,
         strict: Sequence[bool],
     ) -> None:
-        """Prepares the turns of one round.
+        """Prepares the offers of one round. No gang is picked yet.
 
         - `able` (J, K): whether each job may run on each generation.
-        - `order`: the order in which each account wants its jobs to run.
-        - `shares`: the GPUs that each account is due.
+        - `order`: each leaf's list of jobs, in the order in which the leaf wants to run them.
+        - `shares`: the GPUs that each account should have, by guarantee and in total.
         - `balances`: the GPU time that each account is owed from earlier rounds.
-        - `chance`: the random generator of a lottery, or None for stride scheduling.
-        - `strict` (T,): whether the account, or an account above it, has a limit.
-
-        An account whose next gang is beyond its guarantee can skip it, and offer a later gang that is within the
-        guarantee. A strict account skips at most one gang in this way, other accounts up to SCAN gangs.
+        - `lottery`: the random generator of the lottery, or None for stride scheduling.
+        - `strict` (T,): whether a limit applies to the account or to an account above it. If the next gang of a leaf is
+          not a claim, the leaf can skip it and offer a later gang that is a claim. A strict leaf skips at most one gang
+          in this way, any other leaf at most SCAN gangs.
         """
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
-        self._all, self._order, self._chance = order, order, chance
+        self._all, self._order, self._lottery = order, order, lottery
         self._parent: list[int] = tree.parent.tolist()
         self._quantum, self._patience = settings.quantum, settings.switch_cost / settings.quantum
         self._running_first = settings.reclaim
@@ -96,14 +121,14 @@ class Turns:
         # If no gang runs and nothing is saved, there is nothing to protect, and all accounts take part in the first
         # lottery.
         self._is_first_lottery = (
-            chance is not None and not balances.guaranteed.any() and not (jobs.running_on != NOWHERE).any()
+            lottery is not None and not balances.guaranteed.any() and not (jobs.running_on != NOWHERE).any()
         )
         # Whether an account may have claims.
         self._is_due: list[bool] = ((due > 0) & (not self._is_first_lottery)).tolist()
         self._use = [0.0] * len(due)
-        self._saving: set[int] = set()  # gangs that are saved for
+        self._saved_for: set[int] = set()  # gangs that are saved for
         self._deferred: set[int] = set()  # gangs that may go before saved-for gangs, but let others go first
-        self._kept_for: dict[int, int] = {}  # generations that saved-for gangs accept, by account
+        self._saved_on: dict[int, int] = {}  # generations that saved-for gangs accept, by account
         self._needs: dict[int, int] = {}  # GPUs of the saved-for gangs of each account
         self._since: dict[tuple[int, int], float] = {}
         self.taken = bytearray(len(jobs))  # 1 for each picked job
@@ -116,49 +141,49 @@ class Turns:
         self.unplaceable = bytearray(max(self.kind, default=0) + 1)  # 1 for each kind without room
         self.only_claims = True
 
-    def used(self, account: int, gpus: int) -> None:
-        """Counts GPUs that the account was given outside its turns. They also count for all accounts above it."""
+    def charge(self, account: int, gpus: int) -> None:
+        """Adds `gpus` to the GPUs that the account, and each account above it, has used in this round."""
         while account != NOWHERE:
             self._use[account] += gpus
             self._spare[account] -= gpus
             account = self._parent[account]
 
     def generations(self, job: int) -> list[int]:
-        """Returns the generations where the job may run."""
+        """Returns the indices of the generations on which the job may run."""
         choice = self._choice[job]
         if choice not in self._chosen:
             self._chosen[choice] = [k for k in range(choice.bit_length()) if choice >> k & 1]
         return self._chosen[choice]
 
     def one_of_each_kind(self) -> list[int]:
-        """Returns a list with one job of each kind. The job's index in the list is the number of its kind.
-
-        Jobs of one kind have the same shape and may run on the same generations. They therefore fit into the same
-        places.
-        """
+        """Returns one job of each kind, as a list. The job at index i is of kind number i; see the attribute `kind`."""
         found = np.zeros(len(self.unplaceable), dtype=np.int64)
         found[self._kinds] = np.arange(len(self._kinds))
         jobs: list[int] = found.tolist()
         return jobs
 
     def open(self, *, only_claims: bool) -> None:
-        """Collects the next offer of each account: the gang that it would run next.
+        """Collects the first offer of each leaf. Gangs of leaves that were skipped earlier are considered again.
 
-        With `only_claims`, only gangs within guarantees are offered.
+        With `only_claims`, leaves offer only claims. A claim is a gang that the guarantees of its leaf and of all
+        accounts above the leaf cover.
         """
         self.only_claims = only_claims
         unplaceable = np.frombuffer(self.unplaceable, dtype=bool)[self._kinds]
         self._order = self._all.without(unplaceable | np.frombuffer(self.taken, dtype=bool))
         self._heads = dict(self._order.begin)
-        self._aside: dict[int, int] = {}
-        self._late: dict[int, list[tuple[int, int, int]]] = {}
+        self._skipped: dict[int, int] = {}
+        self._postponed: dict[int, list[tuple[int, int, int]]] = {}
         self._since = {}
-        offers = map(self._turn, self._heads) if self._chance is not None else self._offers()
-        self._heap = [turn for turn in offers if turn is not None]
+        offers = map(self._offer, self._heads) if self._lottery is not None else self._first_offers()
+        self._heap = [offer for offer in offers if offer is not None]
         heapq.heapify(self._heap)
 
     def next(self) -> int:
-        """Returns the job whose turn is next, or NOWHERE if no account offers a job any more."""
+        """Returns the gang that is served next, or NOWHERE if no leaf has an offer any more.
+
+        The caller answers with `accepted` or `declined`.
+        """
         while self._heap:
             stage, _, _, _, account, job = self._heap[0]
             # Since the offer was made, its room may have gone, or other users of its team may have used up the
@@ -169,86 +194,97 @@ class Turns:
             self._refresh(account)
         return NOWHERE
 
-    def took(self, job: int) -> None:
-        """Records that the job that `next` returned was picked. Its account then offers its next job."""
+    def accepted(self, job: int) -> None:
+        """Records that the gang returned by `next` was picked. Its leaf then makes its next offer."""
         self.picked(job)
         self._refresh(self._account[job])
 
     def picked(self, job: int) -> None:
-        """Records that the job was picked, in its turn or outside it. Its account stops saving GPU time for it."""
+        """Records that a gang was picked, whether or not `next` returned it. If its leaf saved guaranteed time for it,
+        this ends."""
         account = self._account[job]
         self.taken[job] = 1
-        self.used(account, self._size[job])
-        if job in self._saving:
-            self._saving.remove(job)
+        self.charge(account, self._size[job])
+        if job in self._saved_for:
+            self._saved_for.remove(job)
             self._needs[account] -= self._size[job]
             if self._needs[account] == 0:
-                self._kept_for.pop(account)
+                self._saved_on.pop(account)
 
-    def passed(self, job: int, *, later: bool = False) -> None:
-        """Records that the job that `next` returned could not be placed. Its account then offers its next job.
+    def declined(self, job: int, *, postpone: bool = False) -> None:
+        """Records that the gang returned by `next` was not picked, for lack of room or because of limits. Its leaf then
+        makes its next offer.
 
-        With `later`, the job is offered again after the other jobs of its priority.
+        With `postpone`, the leaf offers the gang once more, after its other jobs of the same priority.
         """
         account = self._account[job]
         position = self._heads.get(account, 0)
         if self.unplaceable[self.kind[job]]:
-            self._save_claim(account, job)
+            self._save_if_first(account, job)
         self._skip(account, job)
-        if later:
+        if postpone:
             if not self._overtakes(account, job):
                 self._deferred.add(job)
-            late = self._late.setdefault(account, [])
+            late = self._postponed.setdefault(account, [])
             heapq.heappush(late, (int(self._order.level_end[position]), position, job))
         self._refresh(account)
 
-    def is_late(self, job: int) -> bool:
-        late = self._late.get(self._account[job])
+    def is_postponed(self, job: int) -> bool:
+        """Returns whether the gang was declined with `postpone`, and is the first such gang that its leaf will offer
+        again."""
+        late = self._postponed.get(self._account[job])
         return late is not None and len(late) > 0 and late[0][2] == job
 
-    def alike(self, job: int) -> list[int]:
-        """Returns the jobs of the same account and priority that are not picked, in the order that the account
-        wants."""
+    def of_same_priority(self, job: int) -> list[int]:
+        """Returns the gangs of the same leaf and priority as `job` that are not picked, in the leaf's order.
+
+        Running services and sessions are not mixed with other jobs of their priority: if `job` is one of them, only
+        they are returned, and otherwise they are left out. In rounds between two quanta (`Settings.reclaim`), running
+        and waiting gangs are also kept apart.
+        """
         order, account = self._all, self._account[job]
         end = order.level_end[order.listed.index(job, order.begin[account], order.end[account])]
         begin = bisect_left(order.level_end, end, order.begin[account], end)
         return [other for other in order.listed[begin:end] if not self.taken[other]]
 
     def is_first(self, job: int) -> bool:
-        """Returns whether the job is the one that its account wants most, among all its jobs that take turns in this
-        round."""
+        """Returns whether the job is the first in its leaf's list, that is, the job that the leaf wants to run most.
+
+        The list has all jobs of the leaf that could be offered in this round, also those that were picked meanwhile.
+        """
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
-        """Returns False if the job's account would exceed its guarantees only because of `more` additional GPUs.
+        """Returns whether `more` additional GPUs leave the job's account on the same side of its guarantees as before.
 
-        Returns True if it would not exceed them, or exceeds them already. The guarantees of all accounts above are
-        checked, too.
+        The result is False if the account's picked gangs are covered by the guarantees of the account and of all
+        accounts above it, but would not be with `more` additional GPUs. Otherwise it is True.
         """
         account = self._account[job]
-        left = self._left(account)
+        left = self._covered(account)
         return more <= left or left < 0
 
     def stopped(self, jobs: Sequence[int]) -> None:
-        """Records that picked jobs were stopped, so that their GPUs are free again."""
+        """Records that picked gangs are not picked any more, so that their GPUs are free. Gangs that found no room can
+        be offered again."""
         for job in jobs:
             self.taken[job] = 0
-            self.used(self._account[job], -self._size[job])
+            self.charge(self._account[job], -self._size[job])
         self.retry_all()
 
-    def exchanged(self, jobs: Sequence[int], other: int) -> None:
-        """Records that picked jobs were replaced by the gang `other` of the same account."""
+    def replaced(self, jobs: Sequence[int], other: int) -> None:
+        """Records that the gang `other` was picked in place of the picked gangs `jobs` of the same account."""
         self.picked(other)
         self.stopped(jobs)
 
     def retry_all(self) -> None:
-        """Lets gangs that found no room be offered again, because there may be room for them now."""
+        """Forgets which kinds of gangs found no room, because there may be room for them now."""
         self.unplaceable = bytearray(len(self.unplaceable))
 
-    def _own(self, account: int) -> int:
-        """Returns the job that the account wants to run next, or NOWHERE if no job is left.
+    def _next_job(self, account: int) -> int:
+        """Returns the job that the leaf `account` wants to run next, or NOWHERE if no job is left.
 
-        Skips jobs that are already picked, and jobs for whose shape and generations no room was found.
+        Skips jobs that are already picked, and jobs of kinds for which no room was found.
         """
         begin, end, listed = self._heads[account], self._order.end[account], self._order.listed
         taken, unplaceable, kind = self.taken, self.unplaceable, self.kind
@@ -256,81 +292,84 @@ class Turns:
         while head < end and (taken[listed[head]] or unplaceable[kind[listed[head]]]):
             head += 1
         if begin < head:
-            self._save_claim(account, listed[begin])
+            self._save_if_first(account, listed[begin])
         if head != begin:
             self._heads[account] = head
-        if not self._late:
+        if not self._postponed:
             return listed[head] if head < end else NOWHERE
-        late = self._late.get(account)
+        late = self._postponed.get(account)
         while late and (taken[late[0][2]] or unplaceable[kind[late[0][2]]]):
-            self._save_claim(account, late[0][2])
+            self._save_if_first(account, late[0][2])
             heapq.heappop(late)
         if late and late[0][0] <= head:
             return late[0][2]
         return listed[head] if head < end else NOWHERE
 
     def _skip(self, account: int, job: int) -> None:
-        if self.is_late(job):
-            heapq.heappop(self._late[account])
+        if self.is_postponed(job):
+            heapq.heappop(self._postponed[account])
         else:
             self._heads[account] += 1
 
     def _refresh(self, account: int) -> None:
-        """Replaces the offer that is first in the order of turns by the account's next offer. If there is none, only
-        removes it.
+        """Replaces the leaf's current offer by its next offer, or removes it if the leaf has no further gang to offer.
 
-        The first offer must be one of `account`.
+        The current offer must be the one that is served next. Otherwise AssertionError is raised.
         """
         first = self._heap[0]
         if first[4] != account:
             raise AssertionError("an offer was answered out of turn")
-        if self._chance is not None:
-            self._remember(first)
-        turn = self._turn(account)
-        if turn is None:
+        if self._lottery is not None:
+            self._store_arrival(first)
+        offer = self._offer(account)
+        if offer is None:
             heapq.heappop(self._heap)
         else:
-            heapq.heapreplace(self._heap, turn)
+            heapq.heapreplace(self._heap, offer)
 
-    def _remember(self, turn: Turn) -> None:
-        """Stores the arrival time of an offer in the lottery.
+    def _store_arrival(self, offer: Offer) -> None:
+        """Stores the time at which the winning offer of the lottery arrives. `_rank` explains these times.
 
-        The random part of the offer's number encodes this time; see `_number`. Offers that are drawn later, in the same
-        stage and with the same whole number, get later arrival times.
+        Offers drawn afterwards in the same stage, and with the same whole number in their rank, get later times.
         """
-        stage, number = turn[0], turn[2]
-        whole = math.ceil(number) - 1
-        self._since[stage, whole] = -math.log(max(1.0 - (number - whole), 1e-300))
+        stage, rank = offer[0], offer[2]
+        whole = math.ceil(rank) - 1
+        self._since[stage, whole] = -math.log(max(1.0 - (rank - whole), 1e-300))
 
-    def _turn(self, account: int) -> Turn | None:
-        """Returns the next offer of an account, with its position in the order; None if the account has no gang to
-        offer."""
-        left, due = self._left(account), self._is_due[account]
-        while (job := self._own(account)) != NOWHERE:
+    def _offer(self, account: int) -> Offer | None:
+        """Returns the next offer of the leaf `account`, or None if the leaf has no gang to offer.
+
+        If only claims are wanted and the leaf's next gang is not a claim, the leaf skips the gang and saves guaranteed
+        time for it. It can do this a few times (see `strict` in `__init__`).
+        """
+        left, due = self._covered(account), self._is_due[account]
+        while (job := self._next_job(account)) != NOWHERE:
             overtakes, size = self._overtakes(account, job), self._size[job]
             kept = self._needs[account] if overtakes else 0  # never 0 for a gang that overtakes
             is_claim = due and size + kept <= left
             if is_claim or not self.only_claims:
                 stage = WITHIN_GUARANTEES if is_claim else self._stage(account, job)
                 waits = self._running_first and self._running_on[job] == NOWHERE
-                number = round(self._number(account, job, stage, kept), 9)
-                return stage, waits, number, -size, account, job
-            tired = self._aside.get(account, 0) >= SCAN or (self._strict[account] and account in self._aside)
+                rank = round(self._rank(account, job, stage, kept), 9)
+                return stage, waits, rank, -size, account, job
+            tired = self._skipped.get(account, 0) >= SCAN or (
+                self._strict[account] and account in self._skipped
+            )
             if self._is_first_lottery:
                 return None
-            if tired and not self.is_late(job):  # only gangs that let others go first are still offered
+            if tired and not self.is_postponed(job):  # only gangs that let others go first are still offered
                 self._heads[account] = self._order.end[account]
                 continue
-            self._set_aside(account, job, overtakes=overtakes)
+            self._skip_and_save(account, job, overtakes=overtakes)
             if left < 1:
                 return None
         return None
 
-    def _offers(self) -> Iterator[Turn | None]:
-        """Yields the next offer of every account, with its position in the order; None for an account without an offer.
+    def _first_offers(self) -> Iterator[Offer | None]:
+        """Yields the first offer of each leaf, or None for a leaf without an offer. Works only for stride scheduling.
 
-        Can be used only in stride scheduling. To save time, the offers of all accounts that can offer their first gang
-        are computed together, and only the others one by one.
+        The result is the same as calling `_offer` for each leaf. It is faster, because the leaves that can offer the
+        first gang of their list are computed together.
         """
         accounts = np.array(list(self._order.begin), dtype=np.int64)
         jobs = self._order.jobs[list(self._order.begin.values())]
@@ -345,30 +384,32 @@ class Turns:
         stage = np.where(is_claim, WITHIN_GUARANTEES, np.where(share > 0, SURPLUS, WITHOUT_SHARE))
         for i in np.flatnonzero(due & ~is_claim & (size + kept <= spare[accounts])).tolist():
             stage[i] = self._stage(int(accounts[i]), int(jobs[i]))
-        number = np.round((use - owed) / weight + kept / weight - np.where(runs, self._patience, 0.0), 9)
+        rank = np.round((use - owed) / weight + kept / weight - np.where(runs, self._patience, 0.0), 9)
         offers = is_claim if self.only_claims else np.ones(len(jobs), dtype=bool)
-        columns = (stage, ~runs & self._running_first, number, -size, accounts, jobs)
+        columns = (stage, ~runs & self._running_first, rank, -size, accounts, jobs)
         yield from zip(*(column[offers].tolist() for column in columns), strict=True)
-        yield from map(self._turn, accounts[~offers].tolist())
+        yield from map(self._offer, accounts[~offers].tolist())
 
     def _overtakes(self, account: int, job: int) -> bool:
-        """Returns whether the job would run before another gang for which its account saves GPU time.
+        """Returns whether the leaf `account` saves guaranteed time for another gang that `job` would overtake if it ran
+        now.
 
-        The other gang counts only if it accepts one of the generations that `job` accepts. The result is also False
-        in two cases:
-        - The account also saves GPU time for `job`.
-        - `job` was postponed (see `passed`) and did not overtake a gang at that time.
+        Only saved-for gangs count that accept at least one of the generations of `job`. The result is also False in two
+        cases:
+        - The leaf saves guaranteed time for `job`, too.
+        - `job` was postponed (see `declined`), and did not overtake a saved-for gang at that time.
         """
-        if not self._kept_for.get(account, 0) & self._choice[job]:
+        if not self._saved_on.get(account, 0) & self._choice[job]:
             return False
-        return job not in self._saving and job not in self._deferred
+        return job not in self._saved_for and job not in self._deferred
 
     def _stage(self, account: int, job: int) -> int:
-        """Returns the stage in which the gang has its turn. Lower stages come first.
+        """Returns the number of the stage in which the gang is served. Lower numbers are served first.
 
-        Gangs that are covered by the guarantees of their account and of all accounts above come first. For other gangs,
-        the accounts are checked from the gang's own account upwards, until one has a guarantee that does not cover the
-        gang. The closer this account is to the root, the earlier is the gang's turn.
+        The stages are described at the top of this file. Stage 2 is divided further: the number depends on the first
+        account above the leaf whose guarantee does not cover the gang. The closer this account is to the root, the
+        earlier the gang is served. In rounds between two quanta (`Settings.reclaim`), the gangs of stage 2 belong to
+        stage 3.
         """
         if not self._is_due[account]:
             return self._beyond[account]
@@ -382,57 +423,62 @@ class Turns:
         is_own = above != account and not self._running_first
         return WITHIN_OWN_GUARANTEE + self._depth[above] if is_own else self._beyond[account]
 
-    def _left(self, account: int) -> float:
-        """Returns how many more GPUs the guarantees of the account and of all accounts above it cover."""
+    def _covered(self, account: int) -> float:
+        """Returns how many more GPUs all guarantees cover in this quantum: that of the account and those of the
+        accounts above."""
         spare, parent, left = self._spare, self._parent, math.inf
         while account != NOWHERE:
             left = spare[account] if spare[account] < left else left  # noqa: FURB136 - a call costs more
             account = parent[account]
         return left
 
-    def _number(self, account: int, job: int, stage: int, kept: int) -> float:
-        """Returns the number by which the offers of one stage are ordered; the lowest number goes first.
+    def _rank(self, account: int, job: int, stage: int, kept: int) -> float:
+        """Returns the rank of an offer. Within a stage, the offer with the lowest rank is served first.
 
-        In stride scheduling, the number says by how many quanta the account is ahead of its share. `kept`: GPUs of
-        gangs for which the account saves GPU time. These gangs count as if they already ran.
+        In stride scheduling, the rank says by how many quanta the leaf is ahead of its share. For a running gang, the
+        time that a stop and a later resume would cost, in quanta, is subtracted. Running gangs are therefore not
+        stopped for small differences.
 
-        In a lottery, the number is a whole number plus a random part between 0 and 1. In the stages
-        before SURPLUS, the whole number says by how many quanta the account is ahead, rounded down. In the other
-        stages, it is 1 if `kept` is positive, otherwise 0.
+        In a lottery, the rank is a whole number plus a random number between 0 and 1. In stages 1 and 2, the whole
+        number says by how many quanta the leaf is ahead of its share, rounded down. In stages 3 and 4, it is 1 if
+        `kept` is positive, otherwise 0.
 
-        The random part encodes an arrival time. Each account has a Poisson process of arrivals, and the earliest
-        arrival wins. An account that did not win keeps its number: Poisson processes have no memory, so a new draw
-        would not change its chances.
+        The random number encodes an arrival time, and the earliest arrival wins. Each leaf has a Poisson process of
+        arrivals. Its rate is the leaf's share divided by the GPUs of its gang; in stage 3, the GPU time that the leaf
+        is owed is added to its share. A leaf that does not win keeps its number. A new draw would not change its
+        chances, because Poisson processes have no memory.
+
+        `kept`: GPUs of the gangs for which the leaf saves guaranteed time. They count as if these gangs already ran.
         """
         weight = self._share[account] or 1.0
         ahead = (self._use[account] - self._owed[account]) / weight
         if kept:  # as if the saved-for gangs ran already
             ahead += kept / weight
-        if self._chance is None:
+        if self._lottery is None:
             return ahead - (0.0 if self._running_on[job] == NOWHERE else self._patience)
         before = math.floor(ahead + 1e-9) if stage < SURPLUS else int(kept > 0)
         if stage == SURPLUS:
             weight = max(weight + self._owed[account], 1e-3 * weight)
         since = self._since.get((stage, before), 0.0)
-        return before + 1.0 - math.exp(-since - float(self._chance.exponential()) * self._size[job] / weight)
+        return before + 1.0 - math.exp(-since - float(self._lottery.exponential()) * self._size[job] / weight)
 
-    def _set_aside(self, account: int, job: int, *, overtakes: bool) -> None:
-        """Skips a gang that the account's guarantees do not cover, so that the account can offer a later gang.
+    def _skip_and_save(self, account: int, job: int, *, overtakes: bool) -> None:
+        """Skips a gang that is not a claim, so that the leaf can offer a later gang.
 
-        `overtakes`: whether the gang would run before another gang for which the account already saves GPU time. If
-        not, the account also saves GPU time for the skipped gang from now on.
+        The leaf saves guaranteed time for the skipped gang. It does not do this if `overtakes` is true, that is, if the
+        skipped gang would itself run before a gang for which the leaf already saves.
         """
         if not overtakes:
             self._save_for(account, job)
-        self._kept_for[account] = self._kept_for.get(account, 0) | self._choice[job]
+        self._saved_on[account] = self._saved_on.get(account, 0) | self._choice[job]
         self._skip(account, job)
-        self._aside[account] = self._aside.get(account, 0) + 1
+        self._skipped[account] = self._skipped.get(account, 0) + 1
 
-    def _save_claim(self, account: int, job: int) -> None:
-        """Lets the account save GPU time for a job that found no room.
+    def _save_if_first(self, account: int, job: int) -> None:
+        """Lets the leaf `account` save guaranteed time for a job that found no room, if the job is its first job and a
+        claim.
 
-        This is done only for the job that the account wants most, and only if the guarantees of the account and of all
-        accounts above cover it. For any other job, nothing changes.
+        Nothing changes for other jobs, for picked jobs, and while gangs other than claims are offered.
         """
         if (
             self.only_claims
@@ -443,8 +489,8 @@ class Turns:
             self._save_for(account, job)
 
     def _save_for(self, account: int, job: int) -> None:
-        if job in self._saving:
+        if job in self._saved_for:
             return
-        self._saving.add(job)
+        self._saved_for.add(job)
         self._needs[account] = self._needs.get(account, 0) + self._size[job]
-        self._kept_for[account] = self._kept_for.get(account, 0) | self._choice[job]
+        self._saved_on[account] = self._saved_on.get(account, 0) | self._choice[job]

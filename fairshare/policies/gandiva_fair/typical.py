@@ -1,4 +1,7 @@
-"""Estimates speeds of jobs that were not measured yet from other jobs of the same user."""
+"""Estimates the speeds of jobs on generations where they were not measured, from other jobs of the same account.
+
+Trades use these estimates (`trades.py`). Only ratios of a job's speeds between generations matter there.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,21 @@ from fairshare.model import Bools, Floats, Ints
 
 
 def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Floats:
-    """Returns the rates of jobs, with missing rates estimated from measured jobs of the same account, as an array (J,
-    K).
+    """Returns the rates of all jobs, with estimates in place of unknown rates, as an array (J, K).
 
-    `rate` (J, K) has steps per second, NaN where unknown. If a job was measured on one generation, its rate on another
-    is estimated with the mean ratio between the two generations. The mean is over the jobs of the account that were
-    measured on at least two generations. This corresponds to Gandiva_fair (EuroSys '20), where a user has one speed-up.
+    An account's jobs that were measured on at least two generations determine its mean ratios of speeds between
+    generations. The other jobs of the account are assumed to have the same ratios. Example: the account's jobs are on
+    average 3 times as fast on A100 as on V100. A job that was measured only on V100, with 10 steps per second, is
+    assumed to run 30 steps per second on A100. This corresponds to Gandiva_fair (EuroSys '20), where all jobs of a user
+    have one speed-up.
 
-    If a job was never measured, its estimated rates have these mean ratios to each other, but are not steps per second.
-    Rates that no job of the account can determine remain unknown.
+    If a job was never measured, its estimates have the right ratios to each other, but are not in steps per second. A
+    rate remains NaN if no job of the account allows an estimate.
+
+    - `rate` (J, K): measured steps per second, NaN where unknown.
+    - `able` (J, K): whether each job may run on each generation. Only these rates are estimated.
+    - `account` (J,): the account of each job.
+    - `accounts`: the number of accounts.
     """
     known = able & (rate > 0)
     mean = _means(rate, known, account, accounts)
@@ -36,9 +45,15 @@ def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Flo
 
 
 def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
-    """Returns the mean speed of each account's jobs by generation, as logarithms, in an array (accounts, K).
+    """Returns the mean speeds of each account's jobs on each generation, as an array (accounts, K) of logarithms.
 
-    Only jobs with at least two known rates are used. The result is NaN where no such job was measured.
+    The speeds are relative to one generation: the one on which most of the account's jobs were measured. Only jobs that
+    were measured there and on another generation are used. The result is NaN where there is no such job.
+
+    - `rate` (J, K): steps per second.
+    - `known` (J, K): whether the rate was measured.
+    - `account` (J,): the account of each job.
+    - `accounts`: the number of accounts.
     """
     some = np.flatnonzero(count(known) > 1)
     known, who = known.take(some, axis=0), account[some]
@@ -54,8 +69,10 @@ def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
 
 
 def _sums(values: Floats | Bools, account: Ints, accounts: int) -> Floats:
-    """Returns, for each account, the sum of its rows of `values` (N, K), as an array (accounts, K).
+    """Returns the sum of the rows of each account, as an array (accounts, K).
 
-    `account` (N,): the account of each row. `accounts`: the number of accounts.
+    - `values` (N, K): the rows.
+    - `account` (N,): the account to which each row belongs.
+    - `accounts`: the number of accounts.
     """
     return np.stack([np.bincount(account, column, accounts) for column in values.T], axis=1)

@@ -1,4 +1,9 @@
-"""Moves picked gangs to faster free GPUs, and swaps gangs within an account, after all gangs are picked."""
+"""Moves gangs to generations where they are faster, after it has been decided which gangs run.
+
+A gang is *picked* if it will run until the next round, on a generation and nodes that are already chosen. There are two
+ways to improve this choice without loss to another account: a gang moves to free GPUs, or two gangs of one account swap
+places. Speeds whose ratio is less than SAME_SPEED count as equal.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +18,10 @@ from fairshare.policies.gandiva_fair.picked import Picked
 
 
 def upgrade(picked: Picked) -> bool:
-    """Moves picked gangs to generations where they are faster, without taking GPUs from other accounts.
+    """Moves picked gangs to generations where they are faster. Returns whether any gang moved.
 
-    Returns whether any gang moved.
+    First, gangs move to free GPUs. Then gangs of the same account swap places. In rounds in which running gangs may not
+    move, nothing happens.
     """
     if not picked.facts.may_move:
         return False
@@ -24,9 +30,12 @@ def upgrade(picked: Picked) -> bool:
 
 
 def move_to_faster(picked: Picked, *, held: bool) -> bool:
-    """Moves picked gangs to faster free GPUs. Returns whether any moved. Each gang moves at most once.
+    """Moves picked gangs to free GPUs of generations where they are faster. Returns whether any gang moved.
 
-    With `held`, GPUs of running gangs that were not picked count as free.
+    Only running gangs that would otherwise stay on their generation are moved, each at most once. A gang keeps its
+    place for a minimum time after it got its GPUs (`Settings.min_hold`).
+
+    With `held`, the GPUs of running gangs that were not picked also count as free.
     """
     facts = picked.facts
     slower = [job for job in _slower(picked) if facts.jobs.resident[job] >= facts.settings.min_hold]
@@ -34,7 +43,10 @@ def move_to_faster(picked: Picked, *, held: bool) -> bool:
 
 
 def _slower(picked: Picked) -> list[int]:
-    """Returns the picked gangs that stay on their generation although another generation would be faster for them."""
+    """Returns the picked gangs that run now, would stay on their generation, and would be faster on another one.
+
+    Gangs that must stay on their nodes (`Places.pinned`) are left out.
+    """
     speed = picked.facts.speed
     some = np.flatnonzero(picked.chosen & (picked.generation == picked.facts.jobs.running_on))
     best = speed[some].max(axis=1, initial=0.0)
@@ -43,9 +55,10 @@ def _slower(picked: Picked) -> list[int]:
 
 
 def _move_to_faster(picked: Picked, job: int, *, held: bool) -> bool:
-    """Moves a picked gang to free GPUs of a faster generation. Returns False and changes nothing if it finds none.
+    """Moves one picked gang to free GPUs of the fastest possible generation. Returns whether it was moved.
 
-    With `held`, GPUs of running gangs that were not picked count as free.
+    Only generations on which the gang is faster than now are tried. If none of them has room within limits, nothing
+    changes. With `held`, the GPUs of running gangs that were not picked also count as free.
     """
     facts, places, here = picked.facts, picked.places, int(picked.generation[job])
     speed, size = facts.speed[job], facts.size[job]
@@ -62,9 +75,11 @@ def _move_to_faster(picked: Picked, job: int, *, held: bool) -> bool:
 
 
 def _change_places(picked: Picked) -> bool:
-    """Swaps gangs of the same account and shape between generations, if the sum of their speeds increases.
+    """Swaps gangs of one account between generations where this increases the sum of their speeds. Returns whether any
+    did.
 
-    The shape of a gang is its number of workers and of GPUs per worker. Returns whether any gangs were swapped.
+    Only gangs of the same shape are swapped, that is, with the same number of workers and of GPUs per worker. Each of
+    them therefore fits exactly into the place of the other.
     """
     changed = False
     facts = picked.facts
@@ -90,9 +105,13 @@ def _change_places(picked: Picked) -> bool:
 
 
 def _exchange(picked: Picked, up: Ints, down: Ints, a: int, b: int) -> bool:
-    """Swaps the gangs `up` on generation `a` with the gangs `down` on generation `b`, pair by pair.
+    """Swaps the first gang of `up` with the first of `down`, then the second gangs, and so on. Returns whether any did.
 
-    Stops when a swap would no longer increase the speed of the pair in total. Returns whether any gangs were swapped.
+    Stops at the first pair whose sum of speeds would not become larger. An increase by less than SAME_SPEED does not
+    count.
+
+    - `up`: gangs that are picked for generation `a`. Those that would gain most by generation `b` come first.
+    - `down`: gangs that are picked for generation `b`. Those that gain least by `b` come first.
     """
     speed, places, changed = picked.facts.speed, picked.places, False
     for one, other in zip(up.tolist(), down.tolist(), strict=False):

@@ -1,26 +1,30 @@
-"""The conditions of a market equilibrium, relaxed by a slack parameter, and Newton's method to solve them.
+"""The conditions of a market equilibrium, relaxed by a slack, and Newton's method to solve them.
 
-A class is a group of equal jobs of one account. Speeds are relative to the generation on which the class is fastest. A
-GPU of that generation is a GPU of full speed. For a class, the cost of one more GPU of a generation is the sum of three
-amounts, all in GPUs of full speed:
+`economy.py` describes the market: L accounts buy GPUs of K generations for their C classes of jobs. Progress is counted
+in GPUs of full speed.
 
-- the price, multiplied by the value of income: what one more unit of income would gain for the account;
-- the class's gain from one more GPU;
-- the class's gain from a higher limit on the generation.
+The conditions use shadow prices: what an account or a class would gain if a constraint were relaxed by one unit.
+- `worth`: the progress that one more unit of income gains for an account.
+- `gain`: the progress that a class gains if its jobs can use one more GPU.
+- `limit_gain`: the progress that a class gains if it can use one more GPU of a particular generation. It is 0 unless
+  gangs of the class's shape leave GPUs of the generation unused.
 
-The loss of the class on the generation is this cost minus the speed of its jobs there.
+With them, one more GPU of a generation costs a class (`worth` × price + `gain` + `limit_gain`) GPUs of full speed. The
+*loss* of the class on the generation is this cost minus its speed there, that is, minus the progress that it makes with
+the GPU.
 
-In an equilibrium, at least one amount of each of the following pairs is zero (complementary slackness):
+In an equilibrium, no amount in the following pairs is negative, and at least one amount of each pair is zero
+(complementary slackness):
+- the GPUs of a generation that a class uses, and its loss there;
+- the `gain` of a class, and the GPUs that it could use and does not have;
+- the `limit_gain` of a class on a generation, and the further GPUs of the generation that it could use;
+- the `worth` of income to an account, and the income that the account saves;
+- the price of a generation, and the GPUs of the generation that are not sold.
 
-- the GPUs of a generation that a class uses; and the loss of the class on this generation;
-- the class's gain from one more GPU; and the GPUs of its jobs that wait;
-- the class's gain from a higher limit on a generation; and the GPUs that it could still use within this limit;
-- the value of more income to an account; and the income that the account saves;
-- the price of a generation; and its GPUs that are not sold.
-
-Here both amounts of a pair are kept positive, as in interior-point methods (Nocedal and Wright, "Numerical
-Optimization", chapters 14 and 19). Their product must be the slack times a fixed number for the pair, such as the GPUs
-of the generation. The smaller the slack, the closer is the solution to an equilibrium. At fixed prices and slack, the
+Here these conditions are relaxed as in interior-point methods (Nocedal and Wright, "Numerical Optimization", chapters
+14 and 19). Both amounts of a pair are positive, and their product is the *slack* times a fixed size of the pair, such
+as the GPUs of the generation. The slack is a number that is the same for all pairs, usually called the barrier
+parameter. The smaller it is, the closer is the solution to an equilibrium. For fixed prices and a fixed slack, the
 conditions describe the maximum of a strictly concave function for each account.
 """
 
@@ -40,9 +44,9 @@ LEAST_WORTH = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The amounts that the docstring of this module lists in pairs, at one point (see `Conditions`).
+    """The amounts of all pairs in the docstring of this file, at one point. The comment at a field names its partner.
 
-    The product of the two amounts of a pair is the slack times a fixed number for the pair.
+    The field `worth` has only the part of the worth that exceeds LEAST_WORTH.
     """
 
     use: Floats  # (C, K) GPUs; paired with `loss`
@@ -51,21 +55,22 @@ class _Pairs:
     waits: Floats  # (C,) GPUs that the class could use and does not have
     worth: Floats  # (L,) GPUs of full speed that income gains beyond LEAST_WORTH; paired with `saved`
     saved: Floats  # (L,) income that each account saves
-    crowd: Floats  # (C, K) how much more a GPU would be worth if the class could use more there; paired with `room`
+    limit_gain: Floats  # (C, K) GPUs of full speed that another usable GPU there gains; paired with `room`
     room: Floats  # (C, K) further GPUs that the class could use there; not used where it can use all
     price: Floats  # (K,) income for a GPU; paired with `unsold`
     unsold: Floats  # (K,) GPUs
 
 
 class Conditions:
-    """The conditions of an equilibrium as functions of a point.
+    """The relaxed conditions of an equilibrium, as functions of a point.
 
-    A point is a vector of logarithms of these amounts, in this order: the GPUs that classes of jobs use, their gain
-    from one more GPU, the value of income to accounts, the gain from higher limits, prices, and the slack.
+    A point is a vector of logarithms, so that all amounts are positive. It has one amount of each pair, in this order:
+    the GPUs that classes use, `gain`, `worth`, `limit_gain`, prices. The last entry is the logarithm of the slack. The
+    other amount of each pair follows from these, because the product of both is given.
     """
 
     def __init__(self, economy: Economy) -> None:
-        """Prepares the conditions for an economy. Every generation must have GPUs."""
+        """Prepares the conditions for an economy, in which every generation must have GPUs."""
         self._economy = economy
         self._unit = float(economy.income.sum() / economy.capacity.sum())
         self._income = economy.income / self._unit
@@ -81,23 +86,24 @@ class Conditions:
         self._ends = np.cumsum([classes * kinds, classes, len(economy.income), limits, kinds])
 
     def start(self) -> Floats:
-        """Returns a point with slack 1 that is close to a solution. For this slack there is exactly one solution."""
+        """Returns a point with slack 1, from which Newton's method can begin. For slack 1, the conditions have exactly
+        one solution, and the point is close to it."""
         use = np.where(self._runs, np.log(self._size)[:, None], 0.0)
         return np.append(use.ravel(), np.zeros(self._ends[-1] - use.size + 1))
 
     def reached(self, point: Floats) -> Equilibrium:
-        """Returns the prices and purchases at a point, converted to GPUs and to the economy's unit of income."""
+        """Returns the prices and purchases at a point. Prices are in the economy's own unit of income."""
         now = self._pairs(point)
         return Equilibrium(now.price * self._unit, now.use, (now.worth + LEAST_WORTH) / self._unit)
 
     def _pairs(self, point: Floats) -> _Pairs:
         use, gain, worth, limit, price, slack = np.split(np.exp(point), self._ends)
-        use, crowd, room = (
+        use, limit_gain, room = (
             use.reshape(self._runs.shape),
             np.zeros(self._runs.shape),
             np.ones(self._runs.shape),
         )
-        crowd[self._limited] = limit
+        limit_gain[self._limited] = limit
         room[self._limited] = slack * np.repeat(self._size, self._limited.sum(axis=1)) / limit
         return _Pairs(
             use=np.where(self._runs, use, 0.0),
@@ -106,21 +112,24 @@ class Conditions:
             waits=slack * self._size / gain,
             worth=worth,
             saved=slack * self._income / worth,
-            crowd=crowd,
+            limit_gain=limit_gain,
             room=room,
             price=price,
             unsold=slack * self._economy.capacity / price,
         )
 
     def newton(self, point: Floats) -> tuple[Floats, Floats, float]:
-        """Returns three things: Newton's step at the same slack, the direction of the solution path, and a sign.
+        """Computes one step of Newton's method, and the direction in which the solution moves when the slack changes.
 
-        - The step leads towards the point that meets the conditions.
-        - The direction is the derivative of that point with respect to the logarithm of the slack.
-        - The sign is that of the determinant of a matrix: the derivative of excess demand with respect to prices.
+        Returns three things:
+        - The step, as a vector like a point. Added to the point, it leads towards the solution for the same slack.
+        - The derivative of the solution with respect to the logarithm of the slack, as a vector like a point.
+        - The sign of the determinant of the K × K matrix that says how excess demand falls as prices rise: 1, -1, or 0.
+          It helps to recognise the path of solutions; see `equilibrium.py`.
 
-        The unknowns of each class and then of each account are eliminated, so that only prices remain to be solved for.
-        Differences of large, nearly equal numbers are rewritten as sums of small numbers, to avoid rounding errors.
+        The linear system is reduced in two steps, first by the unknowns of each class, then by those of each account,
+        so that only the K prices remain to be solved for. Differences of large, nearly equal numbers are rewritten as
+        sums of small numbers, to avoid rounding errors.
         """
         economy, now = self._economy, self._pairs(point)
         kinds = len(now.price)
@@ -128,9 +137,9 @@ class Conditions:
         bought = economy.of_accounts(now.use)
         of_class = _Classes(now)
         # The first entry of each array is the residual at the point, the second its change with the slack.
-        cost = worth[economy.account, None] * now.price + now.gain[:, None] + now.crowd - economy.speed
+        cost = worth[economy.account, None] * now.price + now.gain[:, None] + now.limit_gain - economy.speed
         room = np.where(self._limited, (economy.room - now.use - now.room, -now.room), 0.0)
-        loss = np.where(self._runs, (now.loss - cost, now.loss), 0.0) + now.crowd / now.room * room
+        loss = np.where(self._runs, (now.loss - cost, now.loss), 0.0) + now.limit_gain / now.room * room
         waits = np.stack((economy.gpus - now.use.sum(axis=1) - now.waits, -now.waits))
         saved = np.stack((self._income - bought @ now.price - now.saved, -now.saved))
         unsold = np.stack((economy.capacity - bought.sum(axis=0) - now.unsold, -now.unsold))
@@ -165,10 +174,14 @@ class Conditions:
 
 
 def _solve(change: Floats, excess: Floats) -> Floats:
-    """Returns the changes of prices that remove the excess demand, as an array (2, K).
+    """Returns the changes of prices (as changes of their logarithms) that remove the excess demand, as an array (2, K).
 
-    `change`: the derivative of excess demand with respect to prices. `excess` (2, K): the excess demand in two cases,
-    for which the linear system is solved separately. The result is NaN if the matrix is singular.
+    Excess demand is the GPUs that accounts want to buy minus those that exist.
+
+    - `change` (K, K): how much the excess demand for each generation falls when the logarithm of each price rises.
+    - `excess` (2, K): the excess demand for each generation, in two independent cases that are solved together.
+
+    The result is NaN if the matrix is singular.
     """
     scale = np.abs(change).max(axis=1)
     try:
@@ -179,13 +192,14 @@ def _solve(change: Floats, excess: Floats) -> Floats:
 
 
 class _Classes:
-    """The derivatives of the GPUs that each class of jobs uses, with respect to its losses on generations.
+    """The response of each class to small changes, at one point: derivatives of its use of GPUs and of its `gain`.
 
-    A loss is what one more GPU of a generation costs the class, minus what the GPU is worth to it.
+    The conditions of a class are a small linear system, which is solved here by formulas. The *loss* of a class on a
+    generation is what one more GPU costs it, minus the progress that it makes with the GPU.
     """
 
     def __init__(self, now: _Pairs) -> None:
-        self._each = now.use / (now.loss + now.use * now.crowd / now.room)
+        self._each = now.use / (now.loss + now.use * now.limit_gain / now.room)
         waits = now.waits / now.gain
         self._part = self._each / (self._each.sum(axis=1) + waits)[:, None]
         self._all = 1.0 / (self._each.sum(axis=1) + waits)
@@ -194,13 +208,13 @@ class _Classes:
         self._rest = self._waits + self._each @ self._others
 
     def use(self, loss: Floats, waits: Floats) -> Floats:
-        """Returns how the GPUs that each class uses on each generation change, as an array (2, C, K).
+        """Returns by how much the GPUs that each class uses on each generation change, as an array (2, C, K).
 
-        The change is the effect of two other changes:
+        Two changes have this effect:
         - `loss` (2, C, K): the decrease of the loss of each class on each generation.
-        - `waits` (2, C): the increase of the GPUs that each class can use.
+        - `waits` (2, C): the increase of the GPUs that each class can use in total.
 
-        Two independent cases are computed together; the first axis of all arrays selects the case.
+        The first axis of all arrays stands for two independent cases, which are computed together.
         """
         found: Floats = self._part * (
             self._rest * loss - (self._each * loss) @ self._others + waits[..., None]
@@ -208,22 +222,27 @@ class _Classes:
         return found
 
     def gain(self, loss: Floats, waits: Floats) -> Floats:
-        """Returns how each class's gain from one more GPU changes, as an array (2, C).
+        """Returns by how much the `gain` of each class changes, as an array (2, C).
 
-        The change is the effect of two other changes:
+        `gain` is the progress that a class gains if its jobs can use one more GPU. Two changes have this effect:
         - `loss` (2, C, K): the decrease of the loss of each class on each generation.
-        - `waits` (2, C): the increase of the GPUs that each class can use.
+        - `waits` (2, C): the increase of the GPUs that each class can use in total.
 
-        Two independent cases are computed together; the first axis of all arrays selects the case.
+        The first axis of all arrays stands for two independent cases, which are computed together.
         """
         found: Floats = self._all * ((self._each * loss).sum(axis=-1) - waits)
         return found
 
     def slopes(self, economy: Economy, price: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the derivatives of each account's use of generations with respect to its losses on generations.
+        """Returns how much the GPUs that each account uses change when the losses of its classes decrease.
 
-        The result is three arrays for L accounts: the matrix A of derivatives of each account (L, K, K), the products A
-        p with the vector p of prices (L, K), and the products p A p (L,).
+        All classes of an account have the same decrease. `price` (K,): the vector p of prices. The result is three
+        arrays:
+        - (L, K, K): the matrix A of each account. Entry (i, j) is the change of the GPUs of generation i per decrease
+          of the loss on generation j.
+        - (L, K): the products A p. They say how much the use of each generation falls when losses rise in proportion to
+          prices.
+        - (L,): the products p A p. They say how much less the account then spends.
         """
         kinds = np.arange(len(price))
         between = np.stack(

@@ -1,10 +1,18 @@
-"""Defines a market for GPU time, and measures how far prices and purchases are from a competitive equilibrium.
+"""A market for GPU time, and a measure of how close its prices and purchases are to a competitive equilibrium.
 
-Each account has an income and buys the GPUs that are best for its jobs. A job cannot use more GPUs than its workers
-have. This is a Fisher market with linear utilities and with caps on demand, as in Hylland and Zeckhauser, "The
-Efficient Allocation of Individuals to Positions", Journal of Political Economy 87 (1979). In an equilibrium, an account
-that could use more GPUs spends all of its income. No account envies another account of equal income, because it could
-have bought the same GPUs. Each account can afford at least its part of every generation, in proportion to its income.
+The market is a Fisher market. The buyers are L accounts, each with an income. The goods are the GPUs of K generations,
+of which there is a fixed number. An account has classes of jobs with equal speeds; all accounts together have C
+classes.
+
+The progress of a class is the sum of the speeds of its GPUs. It is counted in *GPUs of full speed*: a GPU of the
+generation on which the class is fastest counts as 1, a GPU on which it is half as fast as 0.5. A class cannot use more
+GPUs than its jobs need. Markets with such caps on demand are studied by Hylland and Zeckhauser, "The Efficient
+Allocation of Individuals to Positions", Journal of Political Economy 87 (1979).
+
+In a competitive equilibrium, each account buys the GPUs on which its jobs make most progress, among all purchases that
+its income can pay for, and no more GPUs are bought than exist. An account that could use more GPUs spends all of its
+income. No account prefers the purchase of another account of equal income, because it could have bought the same GPUs.
+Each account can afford at least its part of every generation, in proportion to its income.
 """
 
 from __future__ import annotations
@@ -19,7 +27,7 @@ from fairshare.model import Floats, Ints
 
 @dataclass(frozen=True)
 class Economy:
-    """The demand and the supply of a market: L accounts with C classes of equal jobs, and the GPUs of K generations."""
+    """The demand and the supply of a market: L accounts with C classes of jobs, and the GPUs of K generations."""
 
     speed: Floats  # (C, K) relative to the class's best generation; 0 where the jobs may not run
     gpus: Floats  # (C,) GPUs that the jobs of the class can use together
@@ -31,25 +39,30 @@ class Economy:
 
     @cached_property
     def _first(self) -> Ints:
-        """Returns the index of each account's first class, as an array (L,)."""
+        """Returns the index of each account's first class, as an array (L,). The classes of an account are adjacent."""
         return np.searchsorted(self.account, np.arange(len(self.income)))
 
     @cached_property
     def room(self) -> Floats:
-        """Returns how many GPUs of each generation each class can use at most, as an array (C, K)."""
+        """Returns how many GPUs of each generation each class can use at most, as an array (C, K).
+
+        This is `most`, or all GPUs of the generation if `most` is None.
+        """
         return np.broadcast_to(self.capacity, self.speed.shape) if self.most is None else self.most
 
     def of_accounts(self, amount: Floats) -> Floats:
-        """Returns the sum of `amount` (C, …) over the classes of each account, as an array (L, …)."""
+        """Adds up `amount` (C, …), which has one entry for each class, for each account. Returns the sums, as an array
+        (L, …)."""
         total: Floats = np.add.reduceat(amount, self._first, axis=0)
         return total
 
 
 @dataclass(frozen=True, slots=True)
 class Equilibrium:
-    """A computed equilibrium: prices of GPUs, the GPUs that each class buys, and the value of income to each account.
+    """The computed solution of a market: the prices of GPUs, the GPUs that each class buys, and the value of income.
 
-    The value of income is the progress that one more unit of income would gain for the account.
+    The value of income to an account is the progress that one more unit of income would gain for it. It is the
+    account's shadow price of income.
     """
 
     price: Floats  # (K,) income for a GPU
@@ -58,16 +71,16 @@ class Equilibrium:
 
 
 def missed(economy: Economy, found: Equilibrium) -> float:
-    """Returns the largest relative error of computed prices and purchases; 0 means an exact equilibrium.
+    """Returns how far prices and purchases are from an equilibrium, as a relative error. 0 means an exact equilibrium.
 
-    The following errors are compared:
-
-    - GPUs of a generation sold in excess of those that exist;
-    - the cost of unsold GPUs, as a fraction of all income;
-    - what an account spends in excess of its income;
-    - GPUs that a class buys in excess of those that it can use;
-    - additional progress that an account could make with its income at these prices. This is an upper bound, from the
-      dual of the account's linear program.
+    The result is the largest of these errors:
+    - the GPUs sold beyond those that exist, relative to those that exist (for each generation);
+    - the price of a generation's unsold GPUs, relative to the income of all accounts;
+    - what an account spends beyond its income, relative to its income;
+    - the GPUs that a class buys beyond those that it can use, relative to those that it can use (in total, and for each
+      generation);
+    - the additional progress that an account could make with its income at these prices, relative to the most progress
+      that it could make. This error is an upper bound, from the dual of the account's linear program.
     """
     use, sold, bought = found.use, found.use.sum(axis=0), economy.of_accounts(found.use)
     makes = economy.of_accounts((use * economy.speed).sum(axis=1))
@@ -86,10 +99,13 @@ def missed(economy: Economy, found: Equilibrium) -> float:
 
 
 def _could(economy: Economy, price: Floats, worth: Floats) -> Floats:
-    """Returns an upper bound on the progress that each account could buy at these prices, as an array (L,).
+    """Returns an upper bound on the progress that each account could buy with its income, as an array (L,).
 
-    Progress is in GPUs of full speed. `worth` (L,): the progress that one more unit of income would gain for each
-    account. Any value ≥ 0 gives a valid bound.
+    The bound is the value of the dual of the account's linear program. Progress is in GPUs of full speed.
+
+    - `price` (K,): the price of a GPU of each generation.
+    - `worth` (L,): the progress that one more unit of income is assumed to gain for each account, the dual variable.
+      The bound is valid for every `worth` ≥ 0, and tightest for the true value.
     """
     gain = np.maximum(economy.speed - worth[economy.account, None] * price, 0.0) * (economy.speed > 0)
     by = np.argsort(-gain, axis=1)

@@ -1,13 +1,15 @@
-"""Computes a competitive equilibrium of a market for GPU time.
+"""Computes a competitive equilibrium of a market for GPU time, by following a path of approximate solutions.
 
-Without caps on demand, the equilibrium would be the maximum of a concave function. With caps, the equilibrium is not
-such a maximum and must be found in another way. This module relaxes the conditions of an equilibrium by a slack
-(`conditions.py`). With a large slack, the conditions have exactly one solution. As the slack decreases, the solution
-moves along a path and comes closer to an equilibrium.
+`economy.py` describes the market. Without caps on the demand of classes, an equilibrium would be the maximum of a
+concave function. With caps there is no such function, so that an equilibrium must be found in another way.
 
-In places, the path turns back towards more slack. Newton's method with steadily decreasing slack fails there. The
-algorithm therefore follows the path even where the slack increases, until almost no slack is left. See Allgower and
-Georg, "Introduction to Numerical Continuation Methods", SIAM 2003, chapters 2 and 6.
+`conditions.py` relaxes the conditions of an equilibrium by a number called slack. With slack 1, they have exactly one
+solution, which is easy to find. As the slack decreases, the solution moves along a path, and comes closer to an
+equilibrium. This module follows the path from slack 1 to almost zero.
+
+In places, the path turns back: the slack must increase for a while. A method that always decreases the slack would fail
+there. The algorithm therefore measures its steps along the path (pseudo-arclength continuation with a predictor and a
+corrector). See Allgower and Georg, "Introduction to Numerical Continuation Methods", SIAM 2003, chapters 2 and 6.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ TO_START, TO_END = 100, 5  # most Newton steps to the beginning of the path, and
 
 
 def equilibrium(economy: Economy) -> Equilibrium:
-    """Returns the prices and purchases of an equilibrium, or the best approximation found.
+    """Returns prices and purchases in a competitive equilibrium of the market, or the best approximation found.
 
-    `economy.missed` measures how close the result is.
+    `missed` in `economy.py` measures how close the result is to an equilibrium. Generations without GPUs get price 0.
     """
     has = economy.capacity > 0
     price, use = np.zeros(len(has)), np.zeros(economy.speed.shape)
@@ -55,20 +57,23 @@ def equilibrium(economy: Economy) -> Equilibrium:
 
 
 def _end_of_path(conditions: Conditions) -> Floats:
+    """Follows the path from its start until almost no slack is left. Returns the last point."""
     path, length = _Path(conditions), 1.0
     for _ in range(MOST_STEPS):
         slack, ahead = path.point[-1], path.direction[-1]
         length = min(length, (np.log(LEAST_SLACK) - slack) / ahead) if ahead < 0 else length
         if length < (ON_PATH if slack < np.log(LITTLE_SLACK) else SHORTEST):
             break
-        length = path.go_on(length)
-    return _settled(conditions, path.point, TO_END, ON_PATH)
+        length = path.advance(length)
+    return _improved(conditions, path.point, TO_END, ON_PATH)
 
 
-def _settled(conditions: Conditions, point: Floats, steps: int, most: float = np.inf) -> Floats:
-    """Improves a point by at most `steps` Newton steps at constant slack, and returns the result.
+def _improved(conditions: Conditions, point: Floats, steps: int, most: float = np.inf) -> Floats:
+    """Moves a point towards the solution for the same slack, by at most `steps` steps of Newton's method. Returns the
+    result.
 
-    It stops before a step longer than `most`, because so long a step would be an effect of rounding.
+    Stops early when a step is too short to matter, or longer than `most`. A long step at the end of the path is an
+    effect of rounding errors.
     """
     for _ in range(steps):
         step, _, _ = conditions.newton(point)
@@ -80,39 +85,42 @@ def _settled(conditions: Conditions, point: Floats, steps: int, most: float = np
 
 
 class _Path:
-    """The current point on the solution path, and the direction of the path there.
+    """A position on the path of solutions: the current point, and the direction in which the path goes on.
 
-    A point has the logarithms of prices, purchases, the slack and other amounts. The direction has the changes of these
-    logarithms. It is scaled so that its largest entry is 1 or -1.
+    A point is a vector of logarithms of prices, purchases and other amounts, and of the slack as its last entry (see
+    `Conditions`). A direction is a vector of changes of these logarithms. Its largest entry is 1 or -1.
     """
 
     def __init__(self, conditions: Conditions) -> None:
         self._conditions = conditions
-        self.point = _settled(conditions, conditions.start(), TO_START)
+        self.point = _improved(conditions, conditions.start(), TO_START)
         _, more_slack, side = conditions.newton(self.point)
-        self._side = -side
+        self._orientation = -side
         self.direction = -more_slack / np.abs(more_slack).max()
 
-    def go_on(self, length: float) -> float:
-        """Tries to move along the path by `length`. Returns the length to try next.
+    def advance(self, length: float) -> float:
+        """Tries to move along the path by `length`, in units of the direction vector. Returns the length to try next.
 
-        A trial point is computed in the direction of the path. Newton's method then leads from there back to the path.
-        If it fails, the position on the path does not move forward, and a shorter length is returned.
+        The predictor takes a straight step in the current direction. The corrector, Newton's method, then leads back to
+        the path. If it fails, the position stays where it is, and the returned length is shorter.
         """
         ahead = self.point + length * self.direction
         near = ON_PATH if ahead[-1] > np.log(LITTLE_SLACK) else AT_END
-        steps = self._back(ahead, min(near, length / 10), length)
+        steps = self._correct(ahead, min(near, length / 10), length)
         if steps is None:  # next time try a shorter step, from a point nearer to the path
-            self._back(self.point, length / 40, length)
+            self._correct(self.point, length / 40, length)
             return length / 4
         return min(length * 2, LONGEST) if steps <= FEW else length / 2 if steps == BACK else length
 
-    def _back(self, point: Floats, near: float, length: float) -> int | None:
-        """Moves from `point` back to the path, at right angles to the path's direction. Returns the number of Newton
-        steps.
+    def _correct(self, point: Floats, near: float, length: float) -> int | None:
+        """Moves from `point` to the path, and makes the result the new position. Returns the number of Newton steps.
 
-        Returns None and does not move if the path is not reached. A point is on the path if Newton's step is shorter
-        than `near`. `length` is the length of the step along the path that led to `point`.
+        The movement is at right angles to the current direction of the path. Returns None and keeps the old position if
+        the path is not reached, or if the point reached is on a part of the path that does not continue the current
+        one.
+
+        - `near`: the point counts as on the path if the last Newton step is shorter than this.
+        - `length`: the length of the step along the path that led to `point`.
         """
         last = np.inf
         for steps in range(1, BACK + 1):
@@ -126,9 +134,9 @@ class _Path:
             if size < near:
                 # The path keeps to one side. Where the side changes, the point is on another part of the path, or two
                 # paths cross here.
-                if side * onward != self._side and length > CROSSING:
+                if side * onward != self._orientation and length > CROSSING:
                     return None
-                self._side = side * onward
+                self._orientation = side * onward
                 self.point, self.direction = point, more_slack * (onward / np.abs(more_slack).max())
                 return steps
         return None

@@ -1,4 +1,4 @@
-"""The policy `market`: computes shares as a market equilibrium, and orders and places gangs as gandiva_fair does."""
+"""The policy `market`: divides GPU time by a market equilibrium, and orders and places gangs as gandiva_fair does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_MISSED = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class MarketOptions:
-    """Options of the policy `market`: how accounts take turns, and how long GPU time that is owed to accounts is
+    """Options of the policy `market`: how accounts take turns, and for how long GPU time that accounts are owed is
     remembered."""
 
     ordering: Literal["stride", "lottery"] = option("stride", ORDERING)
@@ -30,16 +30,20 @@ class MarketOptions:
 
 
 class Market(GandivaFair):
-    """A policy that divides GPU time by a competitive equilibrium in which tickets are income. It replaces trades.
+    """A policy that computes shares by a competitive equilibrium, in which tickets are income. This takes the place of
+    trades.
 
     Each generation has a price at which demand equals supply. The income of an account is divided among the active
-    accounts below it, in proportion to their tickets. Each user buys the GPUs on which its jobs, by their measured
-    speeds, make most progress. As a result, no user envies another user of equal income. Every user makes at least the
-    progress of its private cluster, unless a limit prevents this. No GPU remains unused that a user could use.
+    accounts below it, in proportion to their tickets. Each user buys the GPUs on which its jobs make most progress, by
+    their measured speeds. A job counts as having its best speed on generations where it was not measured.
 
-    Of the GPUs that an account bought, only as many are guaranteed as its private cluster has. The others are surplus.
-    Gangs are ordered and placed as by gandiva_fair. A job that was not measured on a generation counts as equally fast
-    there.
+    The result has three properties:
+    - No user would rather have the GPUs of another user of equal income.
+    - Every user makes at least the progress of its private cluster (its entitlement), unless a limit prevents this.
+    - No GPU remains unused that a user could use.
+
+    Of the GPUs that an account bought, only as many are guaranteed as gandiva_fair would guarantee to it. The others
+    are surplus. If no equilibrium is found, shares are computed as by gandiva_fair without trades.
     """
 
     name: ClassVar[str] = "market"

@@ -1,4 +1,8 @@
-"""Computes the GPUs that accounts buy with their tickets as income, for use as shares by the policy `market`."""
+"""Computes the shares of the policy `market`: the GPUs that accounts buy in a market where tickets are their income.
+
+The buyers are leaf accounts, usually users. The goods are the GPUs of each generation. `economy.py` describes the
+market, and `equilibrium.py` finds its prices. Dimensions of arrays: T accounts, K generations, J jobs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ LEAST_GPUS = 1e-6  # fewer GPUs count as zero
 
 @dataclass(frozen=True, slots=True)
 class MarketShares:
-    """The result of a market: incomes, prices, the GPUs that each account bought, and the error of the equilibrium."""
+    """The result of the market: incomes, prices, the GPUs that accounts bought, and how exact the equilibrium is."""
 
     income: Floats  # (T,) income by tickets among active siblings, level by level; the unit is the mean price of a GPU
     price: Floats  # (K,) income for a GPU
@@ -28,18 +32,21 @@ class MarketShares:
 
 
 def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
-    """Divides the cluster by a market in which tickets are income. Returns incomes, prices and shares.
+    """Divides the cluster by a market in which tickets are income. Returns the accounts' incomes, the prices and the
+    shares.
 
-    `able` (J, K): whether each job may run on each generation, False for preemptible jobs. The speeds of a job are its
-    measured rates relative to its best rate. A job that was not measured on a generation counts as having its best
-    speed there. No class of jobs buys more GPUs of a generation than its gangs can occupy there.
+    `able` (J, K): whether each job may run on each generation; False for preemptible jobs, which do not take part.
 
-    Limits are handled in three ways:
-    - Under a limit on all generations together, an account buys only as many GPUs as the limit allows. They are for the
-      first jobs in the account's order.
-    - A limit on one generation reduces what an account gets, but not what it pays.
-    - A limit on costs applies only when gangs are picked. The GPUs that it withholds go to any account that can use
-      them.
+    The speed of a job on a generation is its measured rate, relative to its best rate. On a generation where it was not
+    measured, it counts as having its best speed. Jobs do not buy more GPUs of a generation than their gangs can occupy
+    on its nodes.
+
+    Limits of accounts:
+    - A limit on the GPUs of all generations together limits how many GPUs the account buys. The first jobs in the
+      account's order get them.
+    - A limit on one generation reduces what the account gets, but not what it pays.
+    - A limit on costs is ignored here. It applies only when gangs are picked. Any account that can use the GPUs may
+      then get them.
     """
     accounts, jobs = with_claims(snapshot.accounts), snapshot.jobs
     capacity = capacity_of(snapshot.cluster)
@@ -74,12 +81,13 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
 def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
     """Returns how many GPUs each of N jobs may buy, as an array (N,).
 
-    The jobs must be sorted by account, and each account's jobs in the order that the account wants. If the limits do
-    not allow all of them, the first jobs get what the limits allow.
+    A job may buy as many GPUs as it needs. If limits do not allow this for all jobs of an account, its first jobs get
+    what the limits allow. The jobs must be sorted by account, and within an account in the order in which the account
+    wants them.
 
     - `account` (N,): the account of each job.
     - `gpus` (N,): the GPUs that each job needs.
-    - `cap_total` (T,): the limit of each account on the GPUs of all generations together.
+    - `cap_total` (T,): the limit of each account on its GPUs of all generations together.
     """
     demand = np.bincount(account, gpus, len(tree.parent)).astype(np.float64)
     allowed = demand * _part(tree, demand, cap_total)
@@ -89,11 +97,14 @@ def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
 
 
 def _part(tree: Tree, amount: Floats, cap: Floats) -> Floats:
-    """Returns the fraction of its amount that each leaf may keep, as an array (T, …).
+    """Returns the fraction of its amount that each leaf account may keep within limits, as an array (T, …).
 
-    If the leaves below an account together exceed its cap, all of them are reduced by the same factor. If several caps
-    apply to a leaf, the lowest factor counts. `amount` (T, …): the amounts of leaves. `cap` (T, …): the limits of all
-    accounts.
+    If all leaves below an account together exceed the account's limit, their amounts are reduced by the same factor.
+    Example: a team may have 6 GPUs, and its users want 4 and 8. Each of them may keep a half. If several accounts above
+    a leaf have limits, the lowest fraction counts.
+
+    - `amount` (T, …): the amounts of leaves.
+    - `cap` (T, …): the limit of each account.
     """
     total = tree.sums(amount)
     return tree.least_on_path(np.minimum(1.0, cap / np.maximum(total, LEAST_GPUS)))
