@@ -16,7 +16,7 @@ its own speed-up.
 Generations trade in pairs of a slow and a fast one. For each pair:
 
 1. Jobs make offers to sell and offers to buy (`margins.py`). Each offer has a price limit. It is the job's speed-up, or
-   a stricter limit without which the account would lose.
+   a stricter limit where the account would otherwise lose.
 2. The cheapest offers to sell are matched with the highest offers to buy (`trade_prices.py`).
 3. The trades are reduced to what the limits of accounts allow (`borders.py`).
 4. The jobs of each account are assigned to the GPUs that the account would have after the trades (`own_order.py`). The

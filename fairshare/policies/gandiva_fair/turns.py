@@ -163,7 +163,7 @@ class Turns:
         return jobs
 
     def open(self, *, only_claims: bool) -> None:
-        """Collects the first offer of each leaf. Gangs of leaves that were skipped earlier are considered again.
+        """Collects the first offer of each leaf. Gangs that their leaf skipped earlier are considered again.
 
         With `only_claims`, leaves offer only claims. A claim is a gang that the guarantees of its leaf and of all
         accounts above the leaf cover.
