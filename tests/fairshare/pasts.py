@@ -18,7 +18,12 @@ WEEK = 7 * 24 * HOUR
 
 
 def nodes(*gpus: int, generation: int = 0, first: int = 0) -> tuple[NodeState, ...]:
-    """Returns the states of nodes that are usable from the beginning, one node for each number of GPUs."""
+    """Returns the states of nodes whose GPUs are all usable from the beginning of the past.
+
+    - `gpus`: the number of GPUs of each node.
+    - `generation`: the GPU generation of all these nodes.
+    - `first`: the index of the first node. The other nodes have the indices that follow.
+    """
     return tuple(NodeState(0.0, first + i, generation, some, some) for i, some in enumerate(gpus))
 
 
@@ -125,7 +130,7 @@ def apart(wanted: Past) -> Past:
 
 
 def _attempts(fate: JobOutcome, wanted: Past, first: int = 0) -> tuple[Attempt, ...]:
-    """Returns the attempts of a simulated job. Node numbers in `fate` are increased by `first`."""
+    """Returns the attempts of a simulated job. `first` is added to the indices of all nodes in `fate`."""
     return tuple(
         Attempt(
             span.place.generation,

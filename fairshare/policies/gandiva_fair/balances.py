@@ -3,8 +3,9 @@
 A balance is the GPU-seconds that an account was due (its GPUs in the plan, times the seconds) minus the GPU-seconds
 that it received. If it is positive, the account is behind, and later rounds make up for that. Each account has three
 balances:
-- `guaranteed`: only the account's guaranteed GPUs count as due. It says which further gangs the guarantee covers. It
-  never falls below zero, so that an account does not have to pay back surplus that others lent it.
+- `guaranteed`: only the account's guaranteed GPUs count as due. The balance is guaranteed time that the account has
+  saved. With it, the guarantee also covers gangs that need more GPUs than are guaranteed. The balance never falls below
+  zero, so that an account does not have to pay back surplus that others lent it.
 - `total`: all GPUs of the account's share count as due, guaranteed GPUs and surplus. It decides the order of accounts:
   the account furthest behind relative to its share goes first.
 - `owed`: like `total`, but separate for each generation. It decides on which generation a gang runs.

@@ -58,13 +58,14 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
     waiting gang that may run on its generation and has an older claim.
 
     A waiting gang has a claim if its account, and all accounts above, have saved enough guaranteed GPU time for it. The
-    claim is older if it began before the running gang got its GPUs. When it began depends on the size of the running
-    gang:
+    claim is older if it began before the running gang got its GPUs. Which time counts as its beginning depends on the
+    sizes of the two gangs:
 
-    - Smaller than the waiting gang: when the account began to save GPU time for the waiting gang.
-    - Larger than the waiting gang: when the account had saved enough.
-    - Same size: the running gang stays protected, because the waiting gang could have got these GPUs itself when the
-      running gang started.
+    - If the running gang is smaller, the claim began at the time at which the account began to save for the waiting
+      gang.
+    - If the running gang is larger, the claim began at the time at which the account had saved enough.
+    - If both gangs have the same size, the running gang stays protected. The waiting gang could have got these GPUs
+      itself when the running gang started.
     """
     jobs, size = facts.jobs, facts.sizes
     young = running & (jobs.resident < facts.settings.min_hold)

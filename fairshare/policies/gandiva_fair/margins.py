@@ -104,13 +104,14 @@ class Margins:
     def _blocks(self, gpus: Floats, affected: Floats, strictest: np.ufunc, *, sells: bool) -> Margin:
         """Returns the blocks that all accounts would sell, or the blocks that they would buy.
 
-        A block is the GPUs that the job of one entry would trade, with a price limit. Its price limit is the strictest
-        of several limits: the speed-up of the job, and one limit for each unit in which progress is measured (see
-        `Rows.of`).
+        A block is the GPUs that the job of one entry would trade, with a price limit. Progress is measured in two units
+        (see `Rows.of`), and a trade must not reduce an account's progress in either unit. The price limit is therefore
+        the strictest of three prices: the speed-up of the job, and for each unit the price at which the account's
+        progress stays the same.
 
         - `gpus` (S,): GPUs that each entry can trade.
-        - `affected` (S,): GPUs that each entry's job can get if its account has more GPUs after a sale (`sells` true),
-          or lose if its account has fewer GPUs after a purchase (`sells` false).
+        - `affected` (S,): for sales, the GPUs that each entry's job still waits for, and could get from what its
+          account gains. For purchases, the GPUs of the pair on which the job runs, and which its account could lose.
         - `strictest`: the numpy function that returns the stricter of two price limits: `maximum` for sales, `minimum`
           for purchases.
         - `sells`: true for sales, false for purchases.

@@ -108,8 +108,8 @@ def _fill_nodes(picked: Picked, turns: Turns) -> bool:
     For example, a gang of 4 GPUs would start on a node with 8 GPUs, and the other 4 are free. A gang of 8 GPUs replaces
     it.
 
-    Both gangs have one worker, and the same account and priority. No gang is replaced if only the additional GPUs would
-    exceed the guarantee of the account, or of an account above it in the tree.
+    Both gangs have one worker, and the same account and priority. A gang is not replaced if the guarantees of the
+    account and of all accounts above it cover the account's picked gangs, but would not cover the additional GPUs.
     """
     facts, places, found = picked.facts, picked.places, False
     priority: list[int] = facts.jobs.priority.tolist()
@@ -138,13 +138,14 @@ def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, unused: int) -> bo
 
     - `job`: a gang of one worker that would start.
     - `spot`: the generation and the node of `job`.
-    - `unused`: the free GPUs of this node. A gang *fills* the node if it has exactly `unused` GPUs more than `job`.
+    - `unused`: the free GPUs of this node. A gang *fits* if it has at most `unused` GPUs more than `job`. It *fills*
+      the node if it has exactly `unused` GPUs more than `job`.
 
     The candidates are gangs of one worker with the same account and priority as `job`, in the order in which the
     account wants them. The first candidate that fills the node replaces `job`, if limits allow it.
 
     The search ends without a replacement if it meets one of two kinds of running gangs:
-    - A running gang that is small enough for the node, but does not fill it.
+    - A running gang that fits, but is too small to fill the node.
     - A running gang that fills the node but may not replace `job`, for example because the account wants `job` most of
       all its gangs.
     """

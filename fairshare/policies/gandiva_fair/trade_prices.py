@@ -315,7 +315,7 @@ class _Side:
         """Returns a copy of the side with other sizes of slices. Slices that are not in `slices` become empty.
 
         - `slices` (N,): indices of slices. An index may occur several times.
-        - `steps` (N,): the size of each of these slices, in steps of the grain. The sizes of an index that occurs
+        - `steps` (N,): the size of each of these slices, in steps (`Grain.step`). The sizes of an index that occurs
           several times are added.
         """
         return replace(self, steps=np.bincount(slices, steps, len(self.steps)).astype(np.float64))
@@ -332,12 +332,12 @@ def _matched(
 
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
     - `grain`: the unit of trades, and the sizes of blocks of parties.
-    - `minimum` (T,): the minimum size of a trade of each party, in steps of the grain. For two parties, the lower
-      minimum applies.
+    - `minimum` (T,): the minimum size of a trade of each party, in steps (`Grain.step`). The lower one of the
+      seller's and the buyer's minimum applies.
 
-    First, all parties are matched together. If `grain.blocks` is empty, this is the result. Otherwise it decides only
-    how much each slice trades. The slices are then matched again with these sizes: within the blocks of the first size,
-    then within those of the next size, and so on.
+    First, all parties are matched together. If `grain.blocks` is empty, this is the result. Otherwise this first
+    matching decides only how much each slice trades. The slices are then matched again with these sizes: within the
+    blocks of the first size, then within those of the next size, and so on.
     """
     if not grain.blocks:
         sold, bought, steps = _match_blocks(supply, demand, 0, least, minimum)
@@ -359,12 +359,14 @@ def _match_blocks(
     """Matches slices whose parties are in the same block. Parties with neighbouring indices form blocks of `size`
     parties.
 
-    Returns three arrays: the slices sold, the slices bought, and the size of each match in steps of the grain.
+    Returns three arrays: the slices sold, the slices bought, and the size of each match, in steps. A step is the unit
+    of trades (`Grain.step`).
 
     - `size`: parties in a block; 0 means one block of all parties.
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
-    - `minimum` (T,): the minimum size of a trade of each party, in steps. For two parties, the lower minimum applies to
-      the sum of their matches on a pair of generations.
+    - `minimum` (T,): the minimum size of a trade of each party, in steps. All matches in which one party sells to
+      another on the same pair of generations are added up. They are left out if their sum is below the minimums of both
+      parties.
     """
     blocks = len(minimum) // max(size, 1) + 1
     (sells, here), (buys, there) = supply.keyed(size, blocks), demand.keyed(size, blocks)

@@ -9,9 +9,10 @@ The conditions use shadow prices: what an account or a class would gain if a con
 - `limit_gain`: the progress that a class gains if it can use one more GPU of a particular generation. It is 0 unless
   gangs of the class's shape leave GPUs of the generation unused.
 
-With them, one more GPU of a generation costs a class (`worth` × price + `gain` + `limit_gain`) GPUs of full speed. The
-*loss* of the class on the generation is this cost minus its speed there, that is, minus the progress that it makes with
-the GPU.
+If a class uses one more GPU of a generation, the following progress is forgone elsewhere, in GPUs of full speed:
+`worth` × price, because the account spends the price, plus `gain` and `limit_gain`, because the class can then use one
+GPU less elsewhere. The sum of the three is the cost of the GPU. The *loss* of the class on the generation is this cost
+minus its speed there, that is, minus the progress that it makes with the GPU.
 
 In an equilibrium, no amount in the following pairs is negative, and at least one amount of each pair is zero
 (complementary slackness):
@@ -22,10 +23,11 @@ In an equilibrium, no amount in the following pairs is negative, and at least on
 - the price of a generation, and the GPUs of the generation that are not sold.
 
 Here these conditions are relaxed as in interior-point methods (Nocedal and Wright, "Numerical Optimization", chapters
-14 and 19). Both amounts of a pair are positive, and their product is the *slack* times a fixed size of the pair, such
-as the GPUs of the generation. The slack is a number that is the same for all pairs, usually called the barrier
-parameter. The smaller it is, the closer is the solution to an equilibrium. For fixed prices and a fixed slack, the
-conditions describe the maximum of a strictly concave function for each account.
+14 and 19). Both amounts of a pair are positive. Instead of zero, their product is the *slack* times a constant of the
+pair. For example, the price of a generation times its unsold GPUs equals the slack times all GPUs of the generation.
+The slack (usually called the barrier parameter) is the same for all pairs. The smaller it is, the closer is the
+solution to an equilibrium. For fixed prices and a fixed slack, the conditions describe the maximum of a strictly
+concave function for each account.
 """
 
 from __future__ import annotations
@@ -44,9 +46,10 @@ LEAST_WORTH = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The amounts of all pairs in the docstring of this file, at one point. The comment at a field names its partner.
+    """The amounts of all pairs that the file's docstring lists, at one point (see `Conditions`).
 
-    The field `worth` has only the part of the worth that exceeds LEAST_WORTH.
+    A comment says which two fields are a pair. The field `worth` has only the part of the worth that exceeds
+    LEAST_WORTH.
     """
 
     use: Floats  # (C, K) GPUs; paired with `loss`
@@ -124,8 +127,8 @@ class Conditions:
         Returns three things:
         - The step, as a vector like a point. Added to the point, it leads towards the solution for the same slack.
         - The derivative of the solution with respect to the logarithm of the slack, as a vector like a point.
-        - The sign of the determinant of the K × K matrix that says how excess demand falls as prices rise: 1, -1, or 0.
-          It helps to recognise the path of solutions; see `equilibrium.py`.
+        - The sign (1, -1 or 0) of the determinant of the K × K matrix that says how excess demand falls as prices rise
+          (`change` of `_solve`). It helps to recognise the path of solutions; see `equilibrium.py`.
 
         The linear system is reduced in two steps, first by the unknowns of each class, then by those of each account,
         so that only the K prices remain to be solved for. Differences of large, nearly equal numbers are rewritten as
