@@ -235,12 +235,14 @@ def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: date
     - `seen`: the time of the last observation of each lease; None if there was none.
     - `last`: the time of the last round.
 
-    Rounds count a lease for at most SILENCE_SECONDS after its last observation. They count a lease without an
-    observation in full.
+    Each round counts a lease up to the time of the round, with one exception. If the last observation is more than
+    SILENCE_SECONDS before the round, the round counts the lease only up to this observation. The result is therefore
+    one of three times:
 
-    - A lease without an observation, or observed at most SILENCE_SECONDS before `last`: the result is `last`.
-    - A lease observed earlier: the result is the time of the latest round that was at most SILENCE_SECONDS after the
-      observation. If there was no such round, the result is the time of the observation.
+    - `last`, if the last observation is at most SILENCE_SECONDS before `last`, or if there was none.
+    - Otherwise the time of the last round within SILENCE_SECONDS after the observation, because later rounds counted
+      nothing more.
+    - If there was no such round, the time of the observation.
     """
     silence = timedelta(seconds=SILENCE_SECONDS)
     silent = sorted({at for at in seen if at is not None and last - at > silence})

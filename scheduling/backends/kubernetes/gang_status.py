@@ -37,7 +37,10 @@ REMOVAL_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class GangStatus:
-    """The status of one lease in the cluster. Times come from the cluster's clock, in whole seconds."""
+    """The status of a gang in one of its leases, as the cluster reports it.
+
+    `job_id`, `epoch` and `token` identify the lease. Times come from the cluster's clock, in whole seconds.
+    """
 
     job_id: int
     epoch: int
@@ -53,7 +56,7 @@ class GangStatus:
 
 
 def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
-    """Returns the status of the Job's latest lease; None if the Job has never had a lease.
+    """Returns the status of the Job's gang in its latest lease; None if the Job has never had a lease.
 
     `pods` must contain all pods of Fairlot's job, also those of an earlier Kubernetes Job of the same name.
     """
@@ -87,7 +90,7 @@ def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
 
 
 def bare_pod_status(pod: Object) -> GangStatus:
-    """Returns the status of the lease that a bare pod runs."""
+    """Returns the status of a gang that runs as a bare pod: one pod without a Job, for one lease."""
     annotations = pod["metadata"]["annotations"]
     lease = objects.job_id_of(pod), objects.epoch_of(pod), UUID(annotations[objects.LEASE])
     ran = _all_ran_since([pod], 1)
@@ -99,7 +102,7 @@ def bare_pod_status(pod: Object) -> GangStatus:
 
 
 def vanished_pod_status(status: GangStatus, pod: Object) -> GangStatus:
-    """Returns the final status of a bare pod that was deleted before its end was observed.
+    """Returns the final status of a bare pod (a pod without a Job) that was deleted before its end was observed.
 
     `status` is the last known status, and `pod` is the last known state of the pod object.
     """
@@ -162,9 +165,9 @@ def _ordered_at(pod: Object) -> datetime | None:
 
 
 def orphan_status(pods: Sequence[Object]) -> GangStatus | None:
-    """Returns the status of a gang whose Job is unknown, from its pods. Returns None if all pods have ended.
+    """Returns the status of a gang whose Job is unknown, derived from its pods; None if all pods have ended.
 
-    The status is that of the latest lease with an unfinished pod.
+    If pods of several leases have not ended, the status is for the latest of these leases.
     """
     alive = [pod for pod in pods if not objects.has_ended(pod)]
     epoch = max(map(objects.epoch_of, alive), default=0)

@@ -407,9 +407,9 @@ class Observer:
         return lease
 
     def _free_from(self, turn: Turn) -> Iterator[datetime]:
-        """Yields when earlier attempts ended that held any GPU that the planned attempt `turn` needs.
+        """Yields the times at which earlier attempts released GPUs that the planned attempt `turn` needs.
 
-        An end may be later than the clock shows, if the clock was ahead when the end was recorded.
+        Such a time may be later than the clock shows now, if the clock was ahead when the end was recorded.
         """
         for one in self.held:
             if one.ends and one.begins < one.ends and set(PLACES[one.turn.place]) & set(PLACES[turn.place]):
@@ -502,7 +502,8 @@ class Observer:
 
 
 class Count:
-    """The expected GPU time. It is counted for each GPU, from one moment at which anything changes to the next."""
+    """The expected GPU time by class. Each GPU is counted separately, in each interval between two changes of the
+    history."""
 
     def __init__(self, observer: Observer) -> None:
         self.observer, self.stretch = observer, observer.stretch
@@ -654,7 +655,8 @@ def require_days_and_months(observer: Observer, count: Count) -> None:
 
 
 def midnight(moment: datetime, zone: Any, days: int) -> datetime:
-    """Returns the midnight, in UTC, with which the day `days` after the day of `moment` begins in the time zone."""
+    """Returns the beginning of a day in the time zone `zone`, converted to UTC. The day is `days` days after the day of
+    `moment`."""
     day = moment.astimezone(zone).date() + timedelta(days=days)
     return datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)
 

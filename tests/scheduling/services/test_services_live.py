@@ -1,4 +1,5 @@
-"""Services of real processes on the local backend answer, crash, become unready and are replaced."""
+"""Tests services whose replicas run as real processes on the local backend: replicas answer, crash, become unready and
+are replaced."""
 
 from __future__ import annotations
 
@@ -67,7 +68,10 @@ def serve(lab: World, replicas: int, **rules: Any) -> Service:
 
 
 def until(lab: World, service: Service, probe: Callable[[], object], what: str) -> None:
-    """Repeats what beat, the worker and the watcher do, until `probe` returns a true value."""
+    """Does repeatedly what Celery beat, the worker and the watcher do, until `probe` returns a true value.
+
+    `what` describes the expected result, for the error message.
+    """
 
     def look() -> object:
         step_service(service_id=service.pk)
@@ -84,7 +88,10 @@ def until(lab: World, service: Service, probe: Callable[[], object], what: str) 
 
 
 def ready(service: Service, version: str) -> int:
-    """Sends a request to each ready replica; returns how many replicas answer with the file of `version`."""
+    """Sends a request to each ready replica; returns how many of them run `version`.
+
+    A replica answers with a list of the files in its folder. One of these files is named after its version.
+    """
     leases = Lease.objects.ready().filter(job__service=service)
     count = 0
     for address in leases.values_list("address", flat=True):
