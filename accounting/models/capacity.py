@@ -104,7 +104,8 @@ class CapacitySegment(models.Model):
 class NodeHour(models.Model):
     """Represents the GPU time of one node and generation in one closed hour, in GPU-seconds by class.
 
-    The rows of all nodes sum to the capacity segments of the hour.
+    For each generation and class, the sum over all nodes of the cluster equals the sum over the hour's rows of
+    `CapacitySegment`, which count all nodes together.
     """
 
     book = models.BigIntegerField()
@@ -128,7 +129,8 @@ class NodeHour(models.Model):
 
 
 class UsageSum(models.Model):
-    """Represents a rollup: the sum of the usage segments of one user in a tenant, for one generation, in closed time.
+    """Represents a rollup of closed time: the sum of the usage segments (billed intervals of leases) of one user in a
+    tenant, for one generation.
 
     A correction of closed time adds another row with the difference, so the sum of all rows is the valid value.
     `gpu_seconds` includes `idle` and `assembling`. `assembling` is the time before all workers of a gang run.
