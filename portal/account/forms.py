@@ -33,7 +33,7 @@ class LoginForm(AuthenticationForm):
         if not username or not password:
             return super().clean()
         try:
-            cleaned: dict[str, Any] = counted(self.request, username, super().clean)
+            cleaned: dict[str, Any] = count_attempt(self.request, username, super().clean)
         except TooManyTries as error:
             self.minutes = error.minutes
             raise
@@ -51,7 +51,7 @@ class OwnPasswordForm(PasswordChangeForm):
         self.request = request
 
     def clean_old_password(self) -> str:
-        old: str = counted(self.request, self.user.get_username(), super().clean_old_password)
+        old: str = count_attempt(self.request, self.user.get_username(), super().clean_old_password)
         return old
 
 
@@ -64,7 +64,7 @@ class TooManyTries(ValidationError):
         super().__init__(f"Too many wrong passwords. Try again in {wording.counted(self.minutes, 'minute')}.")
 
 
-def counted(request: HttpRequest, username: str, check: Callable[[], T]) -> T:
+def count_attempt(request: HttpRequest, username: str, check: Callable[[], T]) -> T:
     """Counts one attempt to enter a password, calls `check`, and returns the result of `check`.
 
     `check` raises ValidationError for a wrong password. A failed attempt is one of three cases:
