@@ -72,6 +72,7 @@ class DocumentedAPI(NinjaAPI):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(docs_decorator=for_readers, **options)
+        self.document: Any = None  # built at the first request
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
         """Returns the id of an operation: the names of its module and function, without the part `endpoints`.
@@ -93,7 +94,11 @@ class DocumentedAPI(NinjaAPI):
         return error
 
     def get_openapi_schema(self, **options: Any) -> Any:
-        return completed(super().get_openapi_schema(**options))
+        """Returns the OpenAPI document, which callers must not change. It is the same for all callers, and building it
+        takes longer than a usual page."""
+        if self.document is None:
+            self.document = completed(super().get_openapi_schema(**options))
+        return self.document
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
