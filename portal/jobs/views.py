@@ -216,7 +216,6 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "forecast": forecast,
         "run_time": run_time_of(shown, lease, forecast=forecast, now=now),
         "now": now,
-        "plain": f"{shown.get_state_display()}.",  # adds nothing to the chip of the state
         "lease": lease,
         "drained": nodes_drained_under([lease]),
         "gpu_use": use_of(shown),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
+from typing import NamedTuple
 
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
@@ -24,7 +25,7 @@ from accounting.models import ReportSubscription
 from accounting.reports.capacity import CLASSES, CapacityReport, CapacityRow, Identity, capacity_report
 from portal.access import permitted
 from portal.reports.by_mail import by_mail
-from portal.reports.formats import Column, Document, Kind, Table, answer
+from portal.reports.formats import PERIOD, STATE, Column, Document, Kind, Table, answer
 from portal.reports.periods import LABELS, Query, ReportPeriod, asked_period
 from portal.reports.unsettled import state_of, unsettled_of
 from portal.user_request import UserRequest
@@ -56,7 +57,9 @@ def capacity(request: UserRequest) -> HttpResponse:
         "period": period,
         "periods": LABELS,
         "report": report,
-        "state": _state(cluster, period, report),
+        "state": [
+            text if label == STATE else f"{label}: {text}" for label, text in _state(cluster, period, report)
+        ],
         "words": WORDS,
         "rows": [(row, list(_parts(row, most))) for row in report.rows],
         "identities": [(one, list(_lines(one))) for one in report.identities],
@@ -135,7 +138,7 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
                 [
                     (name, amount, identity.currency)
                     for identity in report.identities
-                    for name, amount in (*_lines(identity), ("Capacity x price", identity.value))
+                    for name, amount, _ in (*_lines(identity), _Line("Capacity x price", identity.value))
                 ],
                 note="The last line, capacity x price, is the worth of all GPU time. All other lines add "
                 "up exactly to the last line.",
@@ -155,7 +158,7 @@ def capacity_facts(
     """
     until = "nothing yet" if report.until is None else to_the_minute(report.until.astimezone(period.zone))
     return [
-        ("Period", period.in_words),
+        (PERIOD, period.in_words),
         ("Cluster", cluster.name if cluster else "All"),
         ("Closed until", until),
         *_state(cluster, period, report),
@@ -188,21 +191,31 @@ def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal,
         at += width
 
 
-def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
-    """Yields pairs (label, amount), which divide the value of all GPU time (GPU-hours times price) into parts.
+class _Line(NamedTuple):
+    """Who or what bears a part of the value of all GPU time, and the amount."""
+
+    name: str
+    amount: Decimal
+    is_unallocated: bool = False
+
+
+def _lines(identity: Identity) -> Iterator[_Line]:
+    """Yields lines that divide the value of all GPU time (GPU-hours times price) into parts.
 
     The costs of the teams come first. Then come write-offs, cost reductions by class prices (the prices of idle,
     preemptible and borrowed time), and the value of unallocated, drained and down GPU time. Unallocated time was free
     or used outside Fairlot. Its value includes the rounding of bills. All amounts add up to the value.
     """
     for share in identity.tenants:
-        yield share.tenant, share.cost
-    yield "Usage written off by corrections", identity.written_off
+        yield _Line(share.tenant, share.cost)
+    yield _Line("Usage written off by corrections", identity.written_off)
     if identity.classes:
-        yield "Cost reduction by separate prices of idle, preemptible and borrowed time", identity.classes
-    yield "Unallocated", identity.unallocated
-    yield "Drained", identity.drained
-    yield "Down", identity.down
+        yield _Line(
+            "Cost reduction by separate prices of idle, preemptible and borrowed time", identity.classes
+        )
+    yield _Line("Unallocated", identity.unallocated, is_unallocated=True)
+    yield _Line("Drained", identity.drained)
+    yield _Line("Down", identity.down)
 
 
 def _held_up(cluster: Cluster | None, report: CapacityReport) -> Iterator[Lease]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from accounting.models import Generation, Tenant
-from portal.reports.formats import Cell, Column, Document, Kind, Table
+from portal.reports.formats import PERIOD, Cell, Column, Document, Kind, Table
 from portal.reports.periods import ReportPeriod
 from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster
@@ -51,7 +51,7 @@ def fairness_document(report: FairnessReport) -> Document:
     return Document(
         title="Fairness",
         facts=[
-            ("Period", report.period.in_words),
+            (PERIOD, report.period.in_words),
             ("Cluster", report.cluster.name if report.cluster else "All"),
             ("Teams", report.tenant.name if report.tenant else "All teams that you may see"),
         ],

@@ -11,7 +11,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.wording import to_the_minute
 from accounting.models import Tenant, User
 from portal.jobs.idle import IdleUse, idle_uses
-from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
+from portal.reports.formats import PERIOD, Cell, Column, Document, Kind, Table, answer
 from portal.reports.idle import BY_TEAM, TeamIdle, idle_by_team, idle_now
 from portal.reports.periods import Query, ReportPeriod, asked_period
 from portal.reports.scope import chosen_tenant
@@ -75,7 +75,7 @@ def idle_document(viewer: User, period: ReportPeriod, tenant: Tenant | None = No
         title="Idle GPUs",
         facts=[
             ("As of", to_the_minute(now.astimezone(zone))),
-            ("Period", period.in_words),
+            (PERIOD, period.in_words),
             ("Teams", tenant.name if tenant else "All teams that you may see"),
         ],
         tables=[

@@ -11,6 +11,7 @@ from datetime import datetime, tzinfo
 
 from accounting.closing.class_prices import unsettled
 from accounting.core.wording import to_the_minute
+from portal.reports.formats import STATE
 from scheduling.models import Cluster
 
 PROVISIONAL = "Provisional: figures of this period may still change."
@@ -50,7 +51,7 @@ def state_of(waiting: Unsettled, zone: tzinfo, *, is_over: bool) -> list[tuple[s
     `waiting` has the clusters with unsettled usage, and `is_over` says whether the period is over. The list is empty if
     the period is over and all its usage is settled.
     """
-    facts = [] if is_over and not waiting else [("State", PROVISIONAL)]
+    facts = [] if is_over and not waiting else [(STATE, PROVISIONAL)]
     return facts + [("Costs not final yet", waiting.in_words(zone))] * bool(waiting)
 
 

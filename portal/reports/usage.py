@@ -14,7 +14,7 @@ from accounting.core.wording import to_the_minute, unknown_choice
 from accounting.models import Tenant, User
 from accounting.reports.usage import By, UsageReport, UsageRow, csv_lines, report_of
 from accounting.usage.scope import Scope
-from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, csv_answer
+from portal.reports.formats import PERIOD, STATE, Cell, Column, Document, Kind, Table, answer, csv_answer
 from portal.reports.labels import label_keys, label_name
 from portal.reports.periods import Query, ReportPeriod, WrongQuestion, asked_period
 from portal.reports.scope import chosen_tenant
@@ -117,7 +117,7 @@ def usage_facts(question: UsageRequest, report: UsageReport) -> list[tuple[str, 
     change."""
     tenant, period = question.tenant, question.period
     facts = [
-        ("Period", period.in_words),
+        (PERIOD, period.in_words),
         ("Teams", tenant.name if tenant else "All teams that you may see"),
     ]
     if question.by == By.LABEL:
@@ -135,7 +135,7 @@ def usage_facts(question: UsageRequest, report: UsageReport) -> list[tuple[str, 
     is_over = now_from_database() >= period.ends
     waiting = unsettled_of(question.scope.tenants, period.begins, period.ends)
     if left.jobs or not is_over or waiting:
-        facts.append(("State", PROVISIONAL))
+        facts.append((STATE, PROVISIONAL))
     if told := left.in_words(period.zone):
         facts.append(("Usage not booked yet", told))
     if told := waiting.in_words(period.zone):

@@ -15,7 +15,7 @@ from accounting.access.visibility import visible_ids
 from accounting.core.name_order import by_name, name_key
 from accounting.core.wording import to_the_minute
 from accounting.models import Tenant, User
-from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
+from portal.reports.formats import PERIOD, STATE, Cell, Column, Document, Kind, Table, answer
 from portal.reports.periods import Query, ReportPeriod
 from portal.reports.scope import chosen_cluster, chosen_tenant
 from portal.share.anomalies import EXPECTED, chosen_analysis
@@ -91,7 +91,7 @@ def anomalies_document(
         title="Sharing anomalies",
         facts=[
             ("Cluster", analysis.cluster.name),
-            ("Period", f"{local(analysis.begins)} to {local(analysis.ends)}"),
+            (PERIOD, f"{local(analysis.begins)} to {local(analysis.ends)}"),
             ("Teams", tenant.name if tenant else "All teams that you may see"),
             ("Finished", local(analysis.finished_at)),
             *([("Cause", CAUSES[cause])] if cause in CAUSES else []),
@@ -136,15 +136,15 @@ def document_of_analyses(
 
     If `analyses` is empty, the document has no tables and states that no analysis is finished.
     """
-    facts = [("Period", period.in_words)]
+    facts = [(PERIOD, period.in_words)]
     told = [anomalies_document(user, one, tenant=tenant, zone=period.zone) for one in analyses]
     if not told:
         teams = tenant.name if tenant else "All teams that you may see"
         nothing = "No analysis has finished for a time range that ends in this period."
-        return Document("Sharing anomalies", [], [*facts, ("Teams", teams), ("State", nothing)], period.zone)
+        return Document("Sharing anomalies", [], [*facts, ("Teams", teams), (STATE, nothing)], period.zone)
     if len(told) == 1:
         [only] = told
-        analysed = [("Analysed" if label == "Period" else label, text) for label, text in only.facts]
+        analysed = [("Analysed" if label == PERIOD else label, text) for label, text in only.facts]
         return replace(only, facts=[*facts, *analysed])
     tables = [
         replace(table, key=f"{table.key} {one.cluster.name}", title=f"{table.title}, {one.cluster.name}")
@@ -152,7 +152,7 @@ def document_of_analyses(
         for table in document.tables
     ]
     for one, document in zip(analyses, told, strict=True):
-        facts += [(one.cluster.name, text) for label, text in document.facts if label == "Period"]
+        facts += [(one.cluster.name, text) for label, text in document.facts if label == PERIOD]
     return Document("Sharing anomalies", tables, facts, period.zone)
 
 

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 from accounting.access.visibility import visible_ids
 from accounting.models import Tenant, User
 from accounting.reports.trade_totals import BookedTrades, booked_trades
-from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
+from portal.reports.formats import PERIOD, Cell, Column, Document, Kind, Table, answer
 from portal.reports.periods import Query
 from portal.reports.scope import chosen_tenant
 from portal.share.periods import Period, asked_stretch
@@ -55,7 +55,7 @@ def trade_book(user: User, period: Period, *, generation: str = "", tenant: Tena
     mine = visible_ids(user)
     sides = set(Tenant.objects.within(tenant).values_list("pk", flat=True)) & mine if tenant else mine
     booked = booked_trades(period.begins, period.ends, None if user.is_operator and tenant is None else sides)
-    facts = [("Period", period.label), ("Teams", tenant.name if tenant else "All teams that you may see")]
+    facts = [(PERIOD, period.label), ("Teams", tenant.name if tenant else "All teams that you may see")]
     return Document(
         title="Trades",
         facts=[*facts, ("GPU", generation)] if generation else facts,

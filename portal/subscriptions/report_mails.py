@@ -17,7 +17,7 @@ from accounting.reports.usage import By, csv_lines
 from portal.reports.capacity import capacity_document
 from portal.reports.fairness import fairness_report
 from portal.reports.fairness_tables import fairness_document
-from portal.reports.formats import Document, in_format
+from portal.reports.formats import PERIOD, Document, in_format
 from portal.reports.idle_tables import file_name as idle_file_name
 from portal.reports.idle_tables import idle_document
 from portal.reports.operations.tables import SUBJECTS, ReportRequest
@@ -98,7 +98,7 @@ def _mail(
     - `alone`: the key of the only table in an attached CSV file; "" for all tables.
     - `csv`: a function that yields the lines of an attached CSV file, if they differ from those of `document`.
     """
-    told = [f"    {label}: {text}" for label, text in document.facts if label != "Period"]
+    told = [f"    {label}: {text}" for label, text in document.facts if label != PERIOD]
     return ReportMail(
         period,
         [

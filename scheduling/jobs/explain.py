@@ -25,7 +25,8 @@ from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Shar
 class Explanation:
     """Explains a job's state: a sentence, a short label, details with figures, and what would unblock the job.
 
-    `never` is True if the job can never start as things are, so waiting does not help.
+    `never` is True if the job can never start as things are, so waiting does not help. `says_more` is False if the
+    sentence only repeats the name of the job's state.
     """
 
     sentence: str
@@ -33,6 +34,7 @@ class Explanation:
     never: bool = False
     detail: tuple[str, ...] = ()
     unblock: tuple[str, ...] = ()
+    says_more: bool = True
 
 
 @dataclass
@@ -74,7 +76,13 @@ class Explainer:
         """Returns an explanation of the present state of `job`."""
         if job.state in Job.WAITING:
             return self._waiting(job)
-        return Explanation(_ACTIVE[job.state](job), job.get_state_display(), detail=tuple(self._reached(job)))
+        says_more = bool(end_text_of(job)) if job.has_ended else job.state != Job.State.RUNNING
+        return Explanation(
+            _ACTIVE[job.state](job),
+            job.get_state_display(),
+            detail=tuple(self._reached(job)),
+            says_more=says_more,
+        )
 
     def _reached(self, job: Job) -> list[str]:
         """Returns a sentence for each reached limit that makes the job preemptible or that only warns.

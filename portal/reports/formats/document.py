@@ -67,9 +67,15 @@ class Table:
     more: int = 0  # number of rows that the table leaves out
 
 
+# Labels of facts: the time that the report covers, and whether its figures are final.
+PERIOD, STATE = "Period", "State"
+
+
 @dataclass(frozen=True)
 class Document:
     """The content of a report: a title, facts (pairs of label and text) and tables.
+
+    Two labels have a meaning for the portal: PERIOD and STATE.
 
     Formats for people show times in the time zone `zone`. Formats for programs show times with the UTC offset of
     `zone`, or in UTC if `zone` is None. With `has_keys`, a line with the table's key precedes each table in a CSV file.

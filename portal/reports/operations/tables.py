@@ -18,7 +18,7 @@ from accounting.pricing.price_history import price_history
 from accounting.reports.chargeback import Charge, chargeback
 from accounting.reports.utilisation import Use, closed_until, use_by_hour, use_by_hour_of_week
 from portal.reports.fairness import edges
-from portal.reports.formats import Cell, Column, Document, Kind, Table
+from portal.reports.formats import PERIOD, Cell, Column, Document, Kind, Table
 from portal.reports.periods import ReportPeriod
 from portal.reports.unsettled import NOTHING, Unsettled, state_of, unsettled_of
 from scheduling.models import Cluster
@@ -531,7 +531,7 @@ def _borne(charges: Sequence[Charge]) -> list[Decimal]:
 
 def _document(title: str, asked: ReportRequest, tables: Sequence[Table]) -> Document:
     period = asked.period
-    facts = [("Period", period.in_words)]
+    facts = [(PERIOD, period.in_words)]
     if asked.cluster:
         facts.append(("Cluster", asked.cluster.name))
     return Document(title, tables, facts, period.zone)

@@ -14,7 +14,7 @@ from accounting.limits.past_budgets import MOST_PERIODS
 from accounting.models import LedgerHead
 from accounting.reports.invoice import TakenBack
 from accounting.reports.usage import UsageRow
-from portal.reports.formats import Cell, Column, Document, Kind, Table
+from portal.reports.formats import PERIOD, STATE, Cell, Column, Document, Kind, Table
 from portal.reports.labels import label_name
 from portal.reports.statement.figures import Ahead, Statement
 from portal.reports.unsettled import PROVISIONAL
@@ -36,11 +36,11 @@ def document_of(statement: Statement) -> Document:
         ("Issued by", statement.issuer),
         ("Number", statement.number),
         ("To", statement.tenant.name),
-        ("Period", f"{period.first:%-d %B %Y} to {period.last:%-d %B %Y} ({period.zone.key})"),
+        (PERIOD, f"{period.first:%-d %B %Y} to {period.last:%-d %B %Y} ({period.zone.key})"),
         ("As of", to_the_minute(statement.at.astimezone(period.zone))),
     ]
     if statement.is_provisional:
-        facts.append(("State", PROVISIONAL))
+        facts.append((STATE, PROVISIONAL))
     if not statement.days and not statement.is_whole and statement.gpu_seconds:
         facts.append(("Days", "This period is long. Only its CSV, XLSX and JSON files list the days."))
     if left := statement.unbooked.in_words(period.zone):

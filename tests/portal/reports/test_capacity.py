@@ -52,6 +52,14 @@ def test_page_file_and_api_say_the_same_and_the_books_close(closed: Scene, brows
         assert f">{money(amount, '', 6)}</td>" in html
 
 
+def test_a_team_called_unallocated_is_a_team_like_any_other(closed: Scene, browser_of) -> None:
+    note = "This cost includes"
+    olga = browser_of(closed.people.olga)
+    assert olga.get(f"/usage/capacity/?{WIDE}").content.decode().count(note) == 1
+    type(closed.people.astro).objects.filter(pk=closed.people.astro.pk).update(name="Unallocated")
+    assert olga.get(f"/usage/capacity/?{WIDE}").content.decode().count(note) == 1
+
+
 def test_one_cluster_is_chosen_by_its_name(closed: Scene, browser_of) -> None:
     browser = browser_of(closed.people.ada)
     name = closed.world.cluster.name
