@@ -31,11 +31,12 @@ def record(
     """Writes one audit event in the caller's transaction, calls each function in `listeners`, and returns the event.
 
     `actor`: the user who made the change; None means Fairlot itself. `verb`: what was done, such as "quota.set".
-    `target`: the changed object. `tenant`: managers of this tenant may read the event. `before` and `after`: the
-    changed values before and after the change; dates, decimals and UUIDs are stored as text.
+    `target`: the changed object. `tenant`: managers of this tenant may read the event; None means that only operators
+    and admins may read it. `before` and `after`: the changed values before and after the change; dates, decimals and
+    UUIDs are stored as text.
 
     The event stores the present names of the actor and the target, so that later renames do not change the event. Other
-    modules add functions to `listeners` to react to events.
+    modules add functions to `listeners` to react to events. Each listener is called with `verb` and `target`.
     """
     event = _event(actor, verb, target, tenant, before=before, after=after)
     event.save(force_insert=True)

@@ -119,10 +119,10 @@ def tenants_where(user: User, verb: str) -> TenantQuerySet:
 
 
 def changeable_where(user: User, verb: str) -> TenantQuerySet:
-    """Returns a queryset of the tenants in which `user` has the permission `verb` and may use it to change something.
+    """Returns a queryset of the tenants in which `user` may make the change that the permission `verb` allows.
 
-    Archived tenants may be changed only by users who have the permission through a portal role. For all other users,
-    the queryset leaves out archived tenants.
+    A user who has the permission through a portal role may also change archived tenants. For all other users, the
+    queryset leaves out archived tenants.
     """
     found = tenants_where(user, verb)
     return found if may(user, verb) else found.active()

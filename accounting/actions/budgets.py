@@ -192,10 +192,12 @@ class Outlook:
     def is_covered_by(self, warning: BudgetWarning) -> bool:
         """Returns whether the past `warning` makes a new warning for the same threshold unnecessary.
 
-        This depends on the budget's amount in this outlook, which may have changed since the warning. The warning
-        covers the threshold if the spending or forecast that it recorded reaches the present threshold. For example, a
-        warning at 80 % recorded a spending of 85 of 100 euros. If the amount is now 200 euros, the threshold is 160
-        euros, and this warning does not cover it.
+        The warning stores the spending and the forecast at the time of the warning. A new warning is unnecessary if
+        these stored figures also reach the threshold that results from the budget's amount in this outlook. The amount
+        may have changed since the warning.
+
+        For example, a warning at 80 % of 100 euros stores a spending of 85 euros. If the amount is now 200 euros, 80 %
+        are 160 euros. 85 euros are less, so a new warning is necessary once the spending reaches 160 euros.
         """
         return _is_reached(warning.threshold, self.amount, warning.spent, warning.forecast)
 

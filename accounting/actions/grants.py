@@ -161,12 +161,11 @@ def end(request: Request) -> str:
 
 
 def _next_stacked_grant(request: Request, value: str) -> Request | None:
-    """Locks and returns the next newer grant of the same tickets or limit, if nothing changed the value between the two
-    grants.
+    """Locks and returns the next newer grant of the same tickets or limit; None if no newer grant is in force.
 
     `value`: the value that `request` granted, as text. The newer grant stored the value that it replaced (its former
-    value). If this differs from `value`, something else changed the value between the two grants, and the function
-    returns None. Also returns None if no newer grant is in force.
+    value). If the former value of the newer grant differs from `value`, somebody changed the tickets or the limit
+    between the two grants. The function then also returns None.
     """
     pile = Request.objects.in_force().filter(
         tenant=request.tenant_id, target=request.target, decided_at__gt=request.decided_at

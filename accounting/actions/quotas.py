@@ -121,9 +121,9 @@ def check_limit(quota: Quota, limit: Decimal) -> None:
 def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
     """Sets a limit in the caller's transaction. The caller must have checked the permission.
 
-    A grant (approved request) normally restores the former limit when it ends. `set_quota`, which users call, cancels
-    this for all present grants of the limit. This function does not cancel it, because Fairlot also calls it when a
-    grant begins or ends.
+    Normally, the former limit is restored at the end of a grant (approved request). `set_quota`, which users call,
+    cancels this restoring for all present grants of the limit. `set_within` does not cancel it, because Fairlot also
+    calls `set_within` at the start and the end of a grant.
     """
     lock_limits_of(quota.tenant)
     held = find(quota)
@@ -141,9 +141,9 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
 def remove_within(*, actor: User | None, quota: Quota) -> None:
     """Removes a limit in the caller's transaction. The caller must have checked the permission and locked `quota`.
 
-    A grant (approved request) normally restores the former limit when it ends. `remove_quota`, which users call,
-    cancels this for all present grants of the limit. This function does not cancel it, because Fairlot also calls it
-    when a grant ends.
+    Normally, the former limit is restored at the end of a grant (approved request). `remove_quota`, which users call,
+    cancels this restoring for all present grants of the limit. `remove_within` does not cancel it, because Fairlot also
+    calls `remove_within` at the end of a grant.
     """
     audit.record(
         actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=audit_values(quota)

@@ -31,7 +31,7 @@ def subscribe_to_report(
     by: str = "",
     label: str = "",
 ) -> ReportSubscription:
-    """Subscribes the actor to a report by mail. The first mail reports the present period.
+    """Subscribes the actor to a report by mail. The first mail is sent after the present week or month has ended.
 
     `tenant`: the team of the report; None for all teams that the actor may see, or for a report without a team.
     `rhythm`: how often the report is sent. `form`: the file format. `by`: how a usage report groups usage (default: by
@@ -135,11 +135,11 @@ def end_subscription(subscription: ReportSubscription, *, actor: User | None) ->
 def _record(
     subscription: ReportSubscription, what: str, *, actor: User | None, **told: dict[str, str]
 ) -> None:
-    """Writes an audit event about a subscription. Its target is the team of the report, or the user if the report has
-    no team.
+    """Writes an audit event about a subscription.
 
-    `what`: what was done, such as "subscribe"; the event's verb is then "report.subscribe" or "statement.subscribe".
-    `told`: the keyword arguments `before` and `after`, with the values before and after the change.
+    The target of the event is the team of the report, or the user if the report has no team. `what`: what was done,
+    such as "subscribe". The event's verb is then "statement.subscribe" for a statement, and "report.subscribe" for any
+    other report. `told`: the keyword arguments `before` and `after`, with the values before and after the change.
     """
     tenant = subscription.tenant
     is_statement = subscription.report == ReportSubscription.Report.STATEMENT

@@ -20,8 +20,10 @@ from accounting.models import User
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Represents a user and the user's new password, to hand over to the user. Fairlot stores only a hash of the
-    password."""
+    """Represents a user and the user's new password in clear text, so that somebody can hand it over to the user.
+
+    Fairlot stores only a hash of the password.
+    """
 
     user: User
     password: str

@@ -220,8 +220,8 @@ def _teams(
 ) -> Mapping[tuple[int, int], _Team]:
     """Returns the sums of the segments' GPU-seconds by (tenant id, generation id).
 
-    `preemptible`: each segment's preemptible GPU-seconds, by segment id. `how`: the source of each tenant's borrowed
-    GPU-seconds.
+    `preemptible`: each segment's preemptible GPU-seconds, by segment id. `how`: only its `borrowed` is used: the
+    borrowed GPU-seconds by (tenant id, generation id).
     """
     found: dict[tuple[int, int], _Team] = {}
     for one in segments:
@@ -253,8 +253,12 @@ def _charge(
     cost.
 
     `preemptible`: the segment's preemptible GPU-seconds. `preemptible_and_idle`: the part of these that was also idle.
-    `team`: contains the fraction of the team's time that was borrowed; this fraction is applied to the segment. If time
-    is in several priced classes, idle takes precedence over preemptible, and preemptible over borrowed.
+    `team`: the sums for the segment's tenant and generation.
+
+    If time is in several priced classes, idle takes precedence over preemptible, and preemptible over borrowed. It is
+    not known which time of the segment was borrowed. Therefore the fraction `team.borrowed_part` counts as borrowed, of
+    the segment's time that is neither preemptible nor billed as idle. If preemptible time has no separate price, it is
+    billed like borrowed time.
     """
     nothing = Decimal(0)
     idle, both = (nothing, nothing) if price.idle is None else (segment.idle, preemptible_and_idle)

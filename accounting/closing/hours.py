@@ -68,7 +68,7 @@ def open_book(*, book: int, since: datetime) -> ClosedBook:
 
 
 def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> LedgerTransaction | None:
-    """Posts the GPU time that no lease held in the hour that begins at `hour`, and writes the rollups for reports.
+    """Closes the hour that begins at `hour`: posts all GPU time by class, and writes the rollups for reports.
 
     Must run in the caller's transaction, which must block changes of the cluster's leases and nodes. Returns the
     transaction; None if the cluster had no GPUs. Raises BookedOtherwise if `hour` is not the next hour to close, or if

@@ -10,8 +10,7 @@ from accounting.core.wording import shown
 
 
 def contradictions(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dict[str, str]:
-    """Returns an error message for each field that `data` contains under both its old and its new name, with different
-    values.
+    """Returns an error message for each field whose old and new name are both in `data`, with different values.
 
     The keys of the result are the old names. `new_names` maps each old name to the new name.
     """

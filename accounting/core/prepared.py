@@ -78,10 +78,12 @@ class Prepared(Generic[M]):
 class KeyedQuery:
     """Represents a query that is repeated with different primary keys, such as the ids of a user's tenants.
 
-    `build`: a function that takes a list of keys and returns the SQL, or None if the result is always empty. For an
-    empty list, the SQL must find no rows. For None instead of a list, it must find all rows. `build` may use the keys
-    only as parameters of the SQL. `about`: the cache key of the SQL. Queries with equal `about` and equally many keys
-    must have the same SQL.
+    `build`: a function that is called with a list of keys, and returns the SQL. It returns None if the query can never
+    find a row. If it is called with an empty list, the SQL must find no rows. If it is called with None, the SQL must
+    find all rows. `build` may use the keys only as parameters of the SQL.
+
+    `about`: the cache key of the SQL, together with the number of keys. Two queries with equal `about` and equally many
+    keys must have the same SQL.
 
     Only the keys are parameters of the prepared statement. All other values, such as datetimes, are constants in its
     SQL. PostgreSQL then plans for these constants, and reads only the partitions that it needs.
@@ -195,7 +197,7 @@ def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tu
     `sql`: SQL with one %s for each value in `given`. Some values in `given` are placeholders, and each placeholder
     stands for one of the caller's arguments. A placeholder becomes a parameter of the statement. Every other value is
     written into the SQL. `marks`: for each placeholder, the position of its argument. Raises ValueError if a
-    placeholder is not in `given`.
+    placeholder in `marks` is missing from `given`.
     """
     shown: list[Any] = []
     numbers: dict[Place, int] = {}

@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def run_each(items: Iterable[T], do: Callable[[T], object], *, seconds: float = inf) -> None:
-    """Calls `do` for each item and logs each exception. Raises the last exception after all items are done.
+    """Calls `do` for each item, and logs each exception. At the end, raises the last exception again.
 
-    `seconds`: after this time, no further item is started.
+    `seconds`: the time limit for the whole call. When it has passed, the remaining items are skipped without an error.
     """
     failure: Exception | None = None
     ends = monotonic() + seconds

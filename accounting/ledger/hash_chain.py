@@ -303,8 +303,8 @@ def _books() -> list[int]:
 def _long_unsealed(book: int, now: datetime, resumed: datetime | None) -> str:
     """Returns a message about the first row of the book that has been missing from the hash chain for more than a day.
 
-    Returns an empty string if there is no such row. `resumed`: when somebody last resumed the sealing; rows written
-    before that time are ignored.
+    Returns an empty string if no row has been missing for so long. `resumed`: the time at which somebody last resumed
+    the sealing; None if nobody did. Rows that were written before this time are ignored.
     """
     journal = JOURNALS.get(book)
     if journal is None:
@@ -700,8 +700,8 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
 def _has_classes(book: int, month: date) -> bool:
     """Returns whether the stored sums of the month's archived bills contain idle, preemptible or borrowed GPU time.
 
-    Use it only for a month that an earlier release archived. That release did not store such time in these sums. So if
-    the sums contain such time now, somebody inserted it after the archiving.
+    Use it only for a month that an earlier release archived. That release stored 0 for idle, preemptible and borrowed
+    time in these sums. If a sum is not 0 now, somebody changed it after the archiving.
     """
     hours = ArchivedHour.objects.filter(book=book, month=month)
     return hours.exclude(idle=0, preemptible=0, borrowed=0).exists()

@@ -146,11 +146,15 @@ def hold() -> datetime:
 
 
 def require_end(book: int, last: LedgerSeal | None, now: datetime) -> None:
-    """Raises SealingStopped if the hash chain of the book may not get a new seal (link of the chain).
+    """Raises SealingStopped if nothing may be added to the hash chain of the book.
 
-    This happens if sealing is stopped. It also happens if `last` (the last stored seal of the book) is not the seal
-    that the book's newest head (signed record of a seal) names. In this case, somebody deleted or replaced a seal. The
-    caller must hold the lock on heads.
+    A seal is a link of the book's hash chain, and a head is a signed record of a seal. The function raises the error in
+    these cases:
+
+    - Sealing is stopped.
+    - The newest head of the book does not name the last stored seal. Somebody then deleted or replaced a seal.
+
+    `last`: the last stored seal of the book; None if the book has no seal. The caller must hold the lock on heads.
     """
     if why := why_stopped(now) or lost_end(book, last):
         raise SealingStopped(why)
@@ -226,7 +230,8 @@ def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: s
 
 
 def resumed_at() -> datetime | None:
-    """Returns when somebody last resumed the sealing (adding of rows to the hash chains); None if nobody did.
+    """Returns the time at which somebody last resumed the sealing (adding of rows to the hash chains); None if nobody
+    did.
 
     A row must normally be sealed within a day. Rows that were written before the sealing was resumed are exempt from
     this rule. A resumption is stored as a head. It is ignored if this head lacks a required signature, or has a
@@ -251,11 +256,13 @@ def not_published() -> str:
 
 
 def last_published() -> Printed | None:
-    """Returns the last complete ledger head in the file FAIRLOT_HEADS_FILE. If there are trusted keys, considers only
-    heads that are signed with one of them.
+    """Returns the last acceptable ledger head in the file FAIRLOT_HEADS_FILE.
+
+    A head is acceptable if its line is complete. If there are trusted keys, the head must also be signed with one of
+    these keys.
 
     Returns None if the setting is empty, or if the file is missing or empty. Reads only the last 2000 bytes of the
-    file. Raises HeadsFileError if the file cannot be read, or if these bytes contain no such head.
+    file. Raises HeadsFileError if the file cannot be read, or if these bytes contain no acceptable head.
 
     New heads may be appended at any time. To compare the head with a snapshot of the database, call this function
     first, and then take the snapshot.

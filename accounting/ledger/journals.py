@@ -107,10 +107,11 @@ def register(journal: Journal) -> None:
 
 
 def settled_until(journal: Journal) -> int | None:
-    """Returns the highest id in the journal's table; None if the table stays locked.
+    """Returns the highest id in the journal's table; None if other transactions keep the table locked.
 
     All rows up to this id are committed, and rows that are committed later have higher ids. To ensure this, the
-    function locks the table for a moment. Writers also lock the table, before a new row gets its id.
+    function locks the table for a moment, and waits at most PATIENCE (200 ms) for this lock. Writers also lock the
+    table, before a new row gets its id.
     """
     try:
         with transaction.atomic(durable=True), connection.cursor() as cursor:

@@ -159,7 +159,8 @@ def _bookings(pieces: Sequence[UsageSegment]) -> Iterator[Booking]:
 def key_of(first: UsageSegment) -> str:
     """Returns the key of the usage transaction whose first segment is `first`.
 
-    The key names the lease, start and version of that segment, so that no two transactions have the same key.
+    The key contains the segment's lease id, start and version, so that no two transactions have the same key. The
+    version is 0 for the first posting, and one more each time the same usage is posted again after a correction.
     """
     version = f":{first.version}" if first.version else ""
     return f"usage:{first.lease_id}:{first.period.lower.isoformat()}{version}"

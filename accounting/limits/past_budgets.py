@@ -51,9 +51,10 @@ def past_budgets(
 ) -> list[PastBudget]:
     """Returns the budget periods of a tenant that overlap the days from `first` to `last`.
 
-    Each result has the amount and spending as of one time. If the budget period ends within these days, this time is
-    the end of the budget period. Otherwise it is `until`, the end of the last day. If this time is after `now`, it is
-    `now` instead.
+    Each result has the amount and the spending as of one time, which is the earlier of `now` and:
+
+    - the end of the budget period, if the budget period ends within these days
+    - `until` (the end of the last day), if the budget period extends beyond these days
 
     `held`: usage that is not in the ledger yet. The caller must read it in the same database snapshot
     (`consistent_read`) in which it calls this function.

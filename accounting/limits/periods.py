@@ -12,7 +12,7 @@ MONTHS: dict[str, Months] = {Quota.Period.MONTH: 1, Quota.Period.QUARTER: 3}
 
 
 def period_of(period: str, days: int | None, now: datetime) -> tuple[datetime, datetime | None]:
-    """Returns the start and the end of the period of a limit or budget that contains `now`.
+    """Returns the start and the end of the present period of a limit or budget. `now`: the present time.
 
     `period`: month, quarter or rolling. A rolling period covers the last `days` days. It starts at a full hour, and its
     end is None.

@@ -230,7 +230,8 @@ class Spending:
 def limited_by(quota: Quota, tenant_id: int, user_id: int | None) -> Account:
     """Returns the account in which `quota` counts the usage of this user in this tenant.
 
-    `quota` must apply to this user.
+    If the limit is on users, this is (tenant id, user id). If the limit is on a whole tenant, it is (id of the limit's
+    tenant, None), for all users together. `quota` must apply to this user.
     """
     return (tenant_id, user_id) if quota.is_of_users else (quota.tenant_id, None)
 
@@ -248,8 +249,9 @@ def left_of(quota: Quota, used: Decimal) -> Decimal:
 def frees_at(quota: Quota, account: Account, now: datetime, held: Iterable[UnbookedUsage]) -> datetime | None:
     """Returns the full hour at which part of a used-up limit becomes free again, if no GPU is used until then.
 
-    `held`: the usage that is not in the ledger yet. Works only for limits over a rolling period, from which old usage
-    drops out; returns None for other limits. Also returns None if the limit is 0. Finds the hour by bisection.
+    `account`: (tenant id, user id), or (tenant id, None) for all users of the tenant together. `held`: the usage that
+    is not in the ledger yet. Works only for limits over a rolling period, from which old usage drops out; returns None
+    for other limits. Also returns None if the limit is 0. Finds the hour by bisection.
     """
     if quota.limit <= 0 or quota.days is None:
         return None

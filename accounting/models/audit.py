@@ -15,8 +15,10 @@ from accounting.models.tenants import Membership, Tenant, User
 
 class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the events that `user` may see: all for operators, otherwise the events of tenants that the user
-        manages."""
+        """Returns the events that `user` may see.
+
+        Operators and admins may see all events. Other users may see the events of the tenants that they manage.
+        """
         if user.is_anonymous or not user.is_active:
             return self.none()
         if user.is_operator:

@@ -77,8 +77,8 @@ def _signing_key(budget: int, nonce: str) -> str:
 class BudgetWarning(models.Model):
     """Represents a warning that was sent. In each period, each threshold has at most one warning in force.
 
-    `lifted_at`: when a new warning for a changed budget amount replaced this warning; None while the warning is in
-    force.
+    `lifted_at`: the time at which a new warning replaced this warning, after the budget's amount had changed; None
+    while this warning is in force.
     """
 
     FORECAST = "forecast"

@@ -219,9 +219,10 @@ class ArchivedHour(models.Model):
     Only archived months have such rows. `cost`: the cost at the plain price. `charged`: the amount that class prices
     (prices for idle, preemptible or borrowed time) added; negative if they reduced the cost.
 
-    `brought`: a part of `charged`; 0 unless a correction posted this usage again for another payer. The correction then
-    also copied the amount that class prices had already added to the former payer's bill. `brought` is this copied
-    amount.
+    `brought`: the part of `charged` that a correction copied from the bill of a former payer. A correction copies it if
+    it posts usage again for another payer after class prices have changed the former payer's bill. For example, class
+    prices added 3 euros to the bill of team A. A correction then moves the usage to team B. In the row of team B,
+    `brought` is 3 euros. For all other usage, `brought` is 0.
     """
 
     book = models.BigIntegerField()

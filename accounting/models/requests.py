@@ -28,8 +28,10 @@ def team_target(team: Tenant) -> str:
 
 class RequestQuerySet(models.QuerySet["Request"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the requests that `user` may see: all for operators, otherwise the requests of tenants that the user
-        manages."""
+        """Returns the requests that `user` may see.
+
+        Operators and admins may see all requests. Other users may see the requests of the tenants that they manage.
+        """
         if user.is_anonymous or not user.is_active:
             return self.none()
         if user.is_operator:

@@ -32,9 +32,9 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
 
         - `full_cost`: the cost including the class charge (difference due to the price for idle, preemptible or
           borrowed time). Until the class charge is posted, this is the cost at the plain price.
-        - `booked_cost`: the cost that was posted together with the segment. Normally, this is the cost at the plain
-          price. If a correction posted the usage again for another payer, it also copied the former payer's class
-          charge, if there was one. `booked_cost` then includes this copied charge.
+        - `booked_cost`: the cost that was posted in the same transaction as the segment. Normally, this is the cost at
+          the plain price. A correction that posts usage again for another payer also copies the former payer's class
+          charge, if there is one. For a segment of the new payer, `booked_cost` includes this copied charge.
         """
         same_month = models.Q(class_charge__month=models.F("month"))
         charged = self.alias(charge=models.FilteredRelation("class_charge", condition=same_month))

@@ -170,7 +170,8 @@ def _read(answer: urllib3.BaseHTTPResponse, most: int) -> bytes:
 def _connected(scheme: str, host: str, addresses: Sequence[tuple[str, int]]) -> HTTPConnection:
     """Tries to connect to these IP addresses in order, and returns the first connection that succeeds.
 
-    The addresses must be checked already. Makes no further DNS look-up.
+    The caller must have checked the addresses. Makes no DNS look-up. Raises the last error if all connections fail, and
+    NotReachable if `addresses` is empty.
     """
     for place, (address, port) in enumerate(addresses):
         connection: HTTPConnection

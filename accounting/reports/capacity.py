@@ -172,7 +172,10 @@ def _rows(closed: models.QuerySet[CapacitySegment]) -> Iterator[CapacityRow]:
 
 
 def _tenants(book: int | None, first: datetime, last: datetime) -> dict[str, list[Share]]:
-    """Returns the cost of each tenant, as Shares by currency, sorted by name. Leaves out tenants without cost."""
+    """Returns the cost that each tenant bears for the closed hours in [first, last), as Shares by currency.
+
+    The Shares of a currency are sorted by the tenants' names. Leaves out tenants without cost.
+    """
     costs: dict[tuple[str, int, str], Decimal] = defaultdict(Decimal)
     for sums in closed_sums(first, last, book=book):
         for name, tenant, currency, cost in sums.values_list(
@@ -189,10 +192,10 @@ def _tenants(book: int | None, first: datetime, last: datetime) -> dict[str, lis
 def _written_off(
     book: int | None, books: Sequence[ClosedBook], first: datetime, last: datetime
 ) -> dict[str, Decimal]:
-    """Returns the write-offs, by currency: the cost that corrections reversed without billing another payer.
+    """Returns the write-offs of the closed hours in [first, last), by currency.
 
-    The database does not contain the reversed segments of archived time. For this time, the write-offs are computed as
-    a difference (see `_not_borne`).
+    A write-off is a cost that corrections reversed without billing another payer. The database does not contain the
+    reversed segments of archived time. For this time, the write-offs are computed as a difference (see `_not_borne`).
     """
     archived = max((one.details_since for one in books if one.details_since), default=first)
     found = _not_borne(book, first, min(last, archived)) if first < archived else {}

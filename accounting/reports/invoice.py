@@ -112,11 +112,13 @@ class _InClasses:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """Represents usage of one job that a correction reversed for this team, or billed to this team instead of another.
+    """Represents the effect of a correction on the bill of `team`, for the usage of one job.
 
-    If the usage was reversed for this team, its GPU time and cost are positive. If the usage was billed to this team,
-    they are negative, and the bill lines also contain the usage. For archived time, the job, the other team and the
-    corrected transactions are not known.
+    - If the correction took the usage off the team's bill, `gpu_seconds` and `cost` are positive.
+    - If the correction moved the usage from another payer to the team, they are negative. The bill lines of the team
+      then also contain the usage.
+
+    For archived time, the job, the other team and the corrected transactions are not known.
     """
 
     correction: int  # id of the correcting transaction

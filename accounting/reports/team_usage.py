@@ -233,8 +233,8 @@ def _largest(rows: Sequence[Rows], by: str, most: int) -> tuple[list[tuple[int, 
 def _of_size(rows: Rows, most: int) -> list[int]:
     """Returns the indices of the `most` rows with the most GPU time, unsorted. Ignores rows without segments.
 
-    If further rows have the same GPU time as the smallest of these rows, the result also contains the indices of the
-    further rows. The caller then decides which rows to keep.
+    The result contains more than `most` indices if several rows have the same GPU time as the smallest of the `most`
+    rows. It then contains all these rows, and the caller decides which of them to keep.
     """
     there = np.flatnonzero(rows.amounts["segments"])
     sizes = rows.amounts["gpu_seconds"][there]

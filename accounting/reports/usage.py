@@ -231,7 +231,7 @@ def _is_round(moment: datetime | None) -> bool:
 def _largest_jobs(scope: Scope, wanted: slice) -> GroupSums:
     """Returns the sums of the jobs in the slice `wanted` of all jobs sorted by GPU time.
 
-    Ranks all jobs, but sums only these jobs exactly.
+    Sorts all jobs first, and then computes the exact sums only for the jobs in the slice.
     """
     plan = UsagePlan(scope, by_job=True)
     ranked = largest_jobs(read_rows(plan, Groups({"job_id": F("job_id")}), ["gpu_seconds"]), wanted)
