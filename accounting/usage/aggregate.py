@@ -53,7 +53,8 @@ def sum_statement(
       They are left out of GROUP BY, because grouping by them would not change the result.
 
     Leaves out groups whose segments have all been reversed by corrections. Each result row also contains the number of
-    all groups and the GPU-seconds of the largest group. Without result rows, these two numbers are therefore unknown.
+    all groups and the GPU-seconds of the largest group. If there are no result rows, for example because `largest`
+    begins after the last group, the caller does not learn these two numbers.
     """
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:

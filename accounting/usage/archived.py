@@ -45,7 +45,7 @@ def archived_hours(books: Books, begins: datetime, ends: datetime) -> QuerySet[A
 def has_all(books: Books, begins: datetime, ends: datetime) -> bool:
     """Returns whether all archived time in [begins, ends) has ArchivedHour rows.
 
-    Months that an early release archived lack these rows.
+    An early release of Fairlot did not write these rows. They are missing for the months that it archived.
     """
     until = books.bills_since
     if until is None or begins >= until:

@@ -45,8 +45,8 @@ class Rows:
 def read_rows(plan: UsagePlan, groups: Groups, amounts: Sequence[str], *, only: Q = EVERYTHING) -> list[Rows]:
     """Reads all usage rows without summing them, and returns one Rows object for each currency. Makes one query.
 
-    `amounts`: names among gpu_seconds, assembling, idle, cost and segments. `only`: a condition on fields that exist in
-    both rollups and segments.
+    `amounts`: names among gpu_seconds, assembling, idle, cost and segments. Assembling time is the time in which not
+    all workers of the gang ran yet. `only`: a condition on fields that exist in both rollups and segments.
     """
     parts = each_row(plan, groups, amounts, only=only)
     moments = ["begins"] if plan.buckets.unit else []

@@ -14,10 +14,11 @@ from accounting.usage.scope import Scope
 
 
 class Level:
-    """Represents the daily or the hourly rollups (UTC) of one model, and the time that they cover. `unit`: "day" or
-    "hour".
+    """Represents the rollups in one table, and the time that they cover.
 
-    `spans`: for each book (cluster's ledger), the interval within the report's period that these rollups cover.
+    - `model`: the Django model of the rollups: UsageDay, JobDay or UsageHour.
+    - `unit`: "day" or "hour", the UTC period of each rollup.
+    - `spans`: for each book (cluster's ledger), the interval within the report's period that these rollups cover.
     """
 
     def __init__(self, model: Any, unit: str, scope: Scope, closed: Sequence[Book]) -> None:
@@ -45,11 +46,11 @@ class Level:
         return covered
 
     def beyond(self, inner: Level, moment: str) -> list[Q]:
-        """Returns conditions for rows that begin in time that this level covers but the level `inner` does not.
+        """Returns conditions that select the rows whose start is covered by this level but not by the level `inner`.
 
-        For each book, `inner` must cover a part of the interval that this level covers. At most two intervals per book
-        remain, one before and one after this part. Each of them gets one condition. `moment`: the name of the field
-        with the row's start.
+        All time that `inner` covers must also be covered by this level. For each book, at most two intervals remain:
+        one before and one after the interval that `inner` covers. Each of them gets one condition. `moment`: the name
+        of the field with the row's start.
         """
         beyond = []
         for book, (begins, ends) in self.spans.items():

@@ -70,8 +70,11 @@ class UsagePlan:
         """Returns the time before which the report may lack archived usage; None if the report is complete.
 
         For archived time, the database has only rollups, which cannot be divided. A rollup covers a whole UTC hour; in
-        reports by job, a whole UTC day. The report lacks usage if its period begins or ends in the middle of such an
-        hour or day. This is also true for each day or hour into which the report is divided.
+        reports by job, a whole UTC day. The report may lack usage in two cases:
+
+        - The report's period begins or ends in the middle of such a UTC hour or day.
+        - The report has a row for each day or hour, and such a row begins in the middle of a UTC hour or day. For
+          example, days in India begin at 18:30 UTC.
         """
         scope, until = self.scope, self.scope.books.bills_since
         finest = self._levels[-1] if self._levels else None

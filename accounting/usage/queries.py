@@ -71,8 +71,8 @@ def each_row(
     condition that all rows must fulfil.
 
     If the report's period, or one of its days or hours, ends within a segment, the segment is cut there. The database
-    does not contain when exactly the segment was idle or assembling. Each part therefore gets idle and assembling time
-    in proportion to its length, to the microsecond.
+    contains how long a segment was idle or assembling (not all workers of the gang ran yet), but not at which times.
+    Each part therefore gets idle and assembling time in proportion to its length, to the microsecond.
     """
     start, end = F("part_start"), F("part_end")
     of_each = {
@@ -108,8 +108,10 @@ def _bucket_of_rollups(buckets: Buckets) -> dict[str, Any]:
 def _pieces(plan: UsagePlan, only: Q) -> Iterator[tuple[UsageSegmentQuerySet, dict[str, Any]]]:
     """Yields pairs: a query of clipped segments, and the additional column with the start of the segments' day or hour.
 
-    If the report is not divided into days or hours, there is no additional column. In some time zones a segment can
-    extend from one day or hour into the next. Such a segment is cut into two parts, and each part is in a different
+    If the report is not divided into days or hours, there is no additional column.
+
+    A segment lies within one UTC hour. In some time zones, such as UTC+5:30, a local day or hour begins in the middle
+    of a UTC hour. A segment that extends across this moment is cut into two parts, and each part is in a different
     query. `only`: a condition that all segments must fulfil.
     """
     scope, unit, zone = plan.scope, plan.buckets.unit, plan.buckets.time_zone

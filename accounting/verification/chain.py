@@ -1,4 +1,4 @@
-"""Checks of the hash chain, of the signed heads over its links, and of transactions that it should contain by now."""
+"""Checks of the hash chain, of its heads (signed records of links), and of transactions that are missing from it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def a_head_does_not_hold() -> Found | None:
 
 
 def a_transaction_was_never_sealed() -> Found | None:
-    """Finds a transaction that is not in the hash chain after a day.
+    """Finds a transaction that was posted more than a day ago and is not in the hash chain.
 
-    A periodic task adds new transactions every minute. So either the task failed, or somebody removed links of the
-    chain.
+    A periodic task adds new transactions to the hash chain every minute. So either the task failed, or somebody removed
+    links of the hash chain.
     """
     return first_row(
         "a transaction was booked more than a day ago and has no seal",

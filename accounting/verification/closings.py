@@ -15,9 +15,11 @@ def a_closing_differs_from_what_was_billed() -> Found | None:
     The closing of an hour is the ledger transaction that records the hour's GPU time by class. The time at each price
     is compared separately, because the price may change within the hour.
 
-    Does not compare currencies. If the time has a price, the comparison is unnecessary, because each price has one
-    currency. If the time has no valid price, the comparison would report false errors: Fairlot's currency may have
-    changed after the bill and before the closing.
+    Does not compare the currency of the bills with that of the closing:
+
+    - If a price was valid, `a_bill_is_in_another_currency` compares both with the currency of the price.
+    - If no price was valid, the comparison would report false errors, because Fairlot's currency may have changed after
+      the bill and before the closing.
     """
     return first_row(
         "the GPU time or cost of a closed hour differs from the bills of the hour",

@@ -58,9 +58,10 @@ def a_transaction_does_not_balance() -> Found | None:
 
 
 def an_account_has_another_unit() -> Found | None:
-    """Finds an account whose unit does not match its generation.
+    """Finds an account of a generation whose unit is not the unit of this generation, such as "GPU-s A100".
 
-    With such an account, somebody could move balances from one unit to another.
+    The entries of a transaction must sum to 0 in each unit. With a wrong unit, somebody could move GPU time from the
+    accounts of one generation to those of another.
     """
     return first_row(
         "the unit of a ledger account does not match the account's GPU type",
@@ -74,10 +75,11 @@ def an_account_has_another_unit() -> Found | None:
 
 
 def a_transaction_lacks_vouchers() -> Found | None:
-    """Finds a transaction without vouchers (detailed rows).
+    """Finds a transaction without vouchers (detailed rows). Ignores trades and corrections of trades, which never
+    have vouchers.
 
-    Ignores archived months, except for closings of hours, because their vouchers (capacity segments) are never
-    archived.
+    In archived months, checks only the closings of hours. Their vouchers, the capacity segments (rows with an hour's
+    GPU time by class), are never archived.
     """
     without = " UNION ALL ".join(
         f"""
@@ -314,10 +316,10 @@ def a_lease_is_billed_twice() -> Found | None:
 
 
 def a_segment_was_never_taken_back() -> Found | None:
-    """Finds a segment that was posted again although its previous version is missing, was not reversed, or is
-    different.
+    """Finds a usage segment that was posted again after a correction, but does not match its previous version.
 
-    Both versions must have the same lease, time, GPUs, idle and assembling time, price and cost.
+    The previous version must exist, and a correction must have reversed it. Both versions must have the same lease,
+    time, GPUs, idle time, assembling time (not all workers of the gang ran yet), price and cost.
     """
     return first_row(
         "a usage segment was booked again, although no correction took back its earlier version",

@@ -1,7 +1,10 @@
 """Checks of archived months: their archive records, hash-chain links and rollups.
 
-An archived month needs an archive record. The hash chain must cover the remaining rows and the files, and the rollups
-must match the entries.
+An archived month must fulfil three conditions:
+
+- It has an archive record.
+- The hash chain covers the files of the archive and the rows that remain in the database.
+- The rollups match the ledger entries.
 """
 
 from __future__ import annotations
@@ -148,9 +151,11 @@ def archived_entries_differ_from_sums() -> Found | None:
 def archived_entries_differ_from_closings() -> Found | None:
     """Finds an archived month in which the cluster's ledger entries do not match the closings of the month's hours.
 
-    In each month, the entries of the capacity accounts must sum to 0. The entries of the revenue account must match the
-    total value in the closings. The sum over all currencies is compared, because an earlier release may have billed an
-    hour in one currency and closed it in another.
+    Compares two kinds of accounts in each month:
+
+    - Capacity accounts: the entries must sum to 0, because closings add the GPU time that bills subtract.
+    - Revenue accounts: the entries plus the total value in the closings must sum to 0. All currencies are added to one
+      sum, because an earlier release may have billed an hour in one currency and closed it in another.
     """
     return first_row(
         "the ledger entries of an archived month do not match the closed hours of the month",

@@ -37,10 +37,10 @@ def _is_rounded(amount: str, worth: str, decimals: int) -> str:
 
 
 def _priced_otherwise(table: str) -> str:
-    """Returns SQL FROM and WHERE clauses that select the vouchers (detailed rows) with a wrong price from a table.
+    """Returns the FROM and WHERE clauses of an SQL query for the vouchers (detailed rows) that have a wrong price.
 
-    `table`: the name of the table without the prefix "accounting_". The right price is the price of the voucher's
-    generation that was valid during the voucher's whole time. If no price was valid, the right price is 0.
+    `table`: the name of the vouchers' table, without the prefix "accounting_". The right price is the price of the
+    voucher's generation that was valid during the voucher's whole time. If no price was valid, the right price is 0.
     """
     return f"""
         FROM accounting_{table} voucher

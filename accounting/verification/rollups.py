@@ -104,10 +104,10 @@ def a_jobs_day_has_another_name() -> Found | None:
 
 
 def a_sum_is_of_no_transaction() -> Found | None:
-    """Finds a rollup whose transaction does not exist.
+    """Finds a rollup that refers to a ledger transaction that does not exist.
 
-    Daily rollups may have the transaction id 0. This means that the last hours of the day had no GPUs, so that no
-    transaction closed the day.
+    A rollup refers to the transaction that last changed it: the closing of an hour, or a correction. Daily rollups may
+    have the transaction id 0: the cluster had no GPUs in the last hour of the day, so no transaction closed this hour.
     """
     queries = " UNION ALL ".join(
         f"""
