@@ -87,9 +87,9 @@ def guarded(home: Home) -> Iterator[None]:
 
 
 def guard(home: Home, supervisor: int) -> None:
-    """Waits until the supervisor has ended or closed the pipe to standard input.
+    """Waits until the supervisor has ended or closed its end of the pipe, which is the standard input of this process.
 
-    Then ends the services that are still running.
+    Then ends the supervisor's services that are still running.
     """
     sys.stdin.buffer.read()
     end_leftovers(home, GUARD_PATIENCE, supervisor)
