@@ -63,7 +63,7 @@ def request_analysis(
     """Requests the analysis of a past period, and returns it. If this period of the cluster was requested before,
     returns the existing analysis.
 
-    An existing analysis is not started from the beginning: only teams that have no result yet are analysed again.
+    An existing analysis keeps the results of its teams. Only the teams for which it found no result are analysed again.
     `actor` None means that Fairlot makes the request. Raises NotAllowed unless the actor is an operator. Raises Refused
     if the period is empty, longer than 31 days, or not over yet.
     """

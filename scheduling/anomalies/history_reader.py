@@ -265,10 +265,11 @@ def _has_failed(since: datetime, running: datetime | None, until: datetime | Non
 
     The analysis assumes that such an attempt did no work.
 
-    - `since`: when the attempt got its GPUs.
-    - `running`: when all workers had begun to run; None if this never happened. Then the minute counts from `since`.
-    - `until`: when the attempt ended; None if it has not ended.
-    - `why`: why it ended.
+    - `since`: the time at which the attempt got its GPUs.
+    - `running`: the time at which all workers had begun to run. If this never happened, it is None, and the minute
+      counts from `since`.
+    - `until`: the time at which the attempt ended; None if it has not ended.
+    - `why`: the reason for the end.
     """
     if until is None:
         return False

@@ -25,7 +25,9 @@ class Indices:
 
 
 def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterator[PastLimit]:
-    """Yields the limits of the period that made jobs wait or made them preemptible. Makes two queries.
+    """Yields the limits of the period that block jobs or make them preemptible when the limit is reached.
+
+    Leaves out limits that only warn. Makes two queries.
 
     Each yielded limit applies either to a tenant's whole subtree or to one user in one tenant. Its times are seconds
     since `begins`. It refers to tenants, users and generations by the indices that `indices` gives them.

@@ -1,4 +1,4 @@
-"""Computes when a limit on usage per period (GPU-hours or money) was used up, from the ledger, in whole hours."""
+"""Computes, from the ledger, in which hours a limit on usage per period (GPU-hours or money) was used up."""
 
 from __future__ import annotations
 
@@ -98,8 +98,11 @@ def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int,
     - Limit per month or quarter: from the start of the month or quarter in which `begins` is.
     - Limit on the last N days: from N days before `begins`.
 
-    A limit on users applies to each user in each tenant of the limit's subtree, with the usage of that user there. Any
-    other limit applies to each tenant in the subtree, with `user` None and the usage of the whole subtree.
+    The limit belongs to a tenant and applies to this tenant's subtree:
+
+    - Limit on users: yields each user in each tenant of the subtree, with this user's usage in this tenant.
+    - Any other limit: yields each tenant of the subtree with `user` None. The usage is always that of the whole
+      subtree.
     """
     first, _ = period_of(quota.period, quota.days, begins)
     tenants = list(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))

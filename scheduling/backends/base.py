@@ -5,9 +5,9 @@ Every order names the epoch of its lease (the number of the job's attempt). A ca
 after a crash: only the first one has an effect. An order for an attempt that a newer attempt has replaced has no effect
 either.
 
-Backends report no dates. They report how many seconds ago something happened, measured with the machine's monotonic
-clock. The caller subtracts these seconds from the current time of the database's clock, so a wrong wall clock does no
-harm.
+Backends report no timestamps. They report how many seconds ago something happened, measured with the machine's
+monotonic clock. The caller subtracts these seconds from the current time of the database's clock, so a wrong wall clock
+does no harm.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The Kubernetes backend: runs gangs as Jobs or bare pods and watches the cluster."""
+"""The Kubernetes backend: runs gangs as Jobs or as bare pods (pods without a Job), and watches the cluster."""

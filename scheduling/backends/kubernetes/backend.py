@@ -1,4 +1,4 @@
-"""The Kubernetes backend: runs gangs as Jobs or bare pods, and reports their state."""
+"""The Kubernetes backend: runs gangs as Jobs or as bare pods (pods without a Job), and reports their state."""
 
 from __future__ import annotations
 
@@ -112,10 +112,11 @@ class KubernetesBackend:
 
     - `owner`: identifies this installation of Fairlot in the labels of its objects.
     - `logs`: the folder that contains one folder per job. At most `log_streams` logs are followed at the same time.
-    - `settle`: a function that is called before each start. It creates the tenant's namespace if it is missing.
-    - `preload`: a function that reads from the database what `settle` needs for a job. The method `preload` calls it.
-    - `is_bare`: a function that returns whether a job runs as a bare pod, that is, without a Job. Its answer for a job
-      never changes.
+    - `settle`: called with the API client and a job ID, for example before each start. Creates the namespace of the
+      job's tenant if it is missing.
+    - `preload`: called with a job ID by the method `preload`. Reads from the database what `settle` needs for this job.
+    - `is_bare`: called with a job ID; returns whether the job runs as a bare pod, that is, without a Job. The result
+      for a job never changes.
     """
 
     orders_at_once = AT_ONCE

@@ -38,7 +38,7 @@ DELETED = "the job's Kubernetes Job was deleted, but not by Fairlot"
 
 @dataclass
 class Gang:
-    """A gang in the cluster: its Job, its pods and its last status. For a bare pod, `job` is the pod itself."""
+    """A gang in the cluster: its Job, its pods and its last status. For a pod without a Job, `job` is the pod."""
 
     job: Object
     pods: dict[str, Object] = field(default_factory=dict)  # by UID

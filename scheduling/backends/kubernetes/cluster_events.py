@@ -37,9 +37,9 @@ class ClusterEvents:
     def take(self) -> Sequence[ClusterEvent]:
         """Returns new events about known gangs since the last call. Also stores new denials in the cache.
 
-        A denial is the reason why the Job controller could not create a pod. Fairlot may stop a gang because of a
-        stored denial. The event that reported the denial shows users why. One call therefore stores the denial and
-        reads its event.
+        A denial is the reason why the Job controller could not create a pod. One call stores the denial and returns the
+        event that reported it. Fairlot may stop a gang because of a stored denial, and users then see the reason in
+        this event.
         """
         now = time.monotonic()
         words, self._waiting = self._waiting, []
@@ -64,7 +64,7 @@ class ClusterEvents:
                 yield from self._of(word, gang)
 
     def _of(self, word: EventText, gang: Gang) -> Iterator[ClusterEvent]:
-        """Yields the event that `word` describes, as a ClusterEvent of this gang.
+        """Converts `word`, the text of a Kubernetes event, to a ClusterEvent about this gang, and yields it.
 
         Yields nothing if the event is older than the gang's current attempt or comes from another namespace.
         """

@@ -116,10 +116,16 @@ def vanished_pod_status(status: GangStatus, pod: Object) -> GangStatus:
 def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
     """Returns how a bare pod (a pod without a Job) ended, as a triple: the end, the exit code, and a message for users.
 
-    - If the program exited with 0 and the pod was not ordered to end, the pod succeeded.
-    - Otherwise, if the pod was ordered to end or the cluster removed it, the exit code is None. An exit code of 0 would
-      not mean success then, because programs that save their state on SIGTERM often exit with 0.
-    - In all other cases the pod failed. The exit code is None if Kubernetes does not report one.
+    The first case that applies decides:
+
+    1. Fairlot ordered the pod to end and stored the reason in an annotation: the end that the annotation contains.
+    2. The pod was not ordered to end, and the program exited with 0: SUCCEEDED.
+    3. The cluster removed the pod: LOST.
+    4. The pod was ordered to end: STOPPED.
+    5. All other cases: FAILED. The exit code is None if Kubernetes does not report one.
+
+    In the cases 1, 3 and 4 the exit code is None. An exit code of 0 would not mean success then, because programs that
+    save their state on SIGTERM often exit with 0.
     """
     ordered = objects.is_ordered_to_end(pod) and _ended_after(pod, _ordered_at(pod))
     if ordered and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
@@ -153,7 +159,7 @@ def _ended_after(pod: Object, moment: datetime | None) -> bool:
 
 
 def _ordered_at(pod: Object) -> datetime | None:
-    """Returns when the API server accepted the order to end the pod; None if the pod object does not show the time."""
+    """Returns the time at which the API server accepted the order to end the pod; None if the pod does not show it."""
     about = pod["metadata"]
     if "deletionTimestamp" in about:
         grace = timedelta(seconds=about.get("deletionGracePeriodSeconds") or 0)
@@ -261,7 +267,7 @@ def _alive(
 
 
 def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
-    """Returns when the last of the gang's workers started. From then on, all workers ran.
+    """Returns the time at which the last of the gang's workers started, so that all workers ran from then on.
 
     `workers` is the gang's number of workers. Returns None if a worker has not started yet.
     """

@@ -208,7 +208,7 @@ def _decoded(entry: Mapping[str, str], key: str) -> bytes:
 
 
 def _ends(user: Mapping[str, str]) -> datetime | None:
-    """Returns when the user's token or certificate expires; None if neither states an expiry.
+    """Returns the time at which the user's token or certificate expires, whichever is first; None if neither states it.
 
     Raises Unusable if credentials are missing or invalid.
     """
@@ -237,7 +237,7 @@ def _end_of_certificate(user: Mapping[str, str]) -> datetime:
 
 
 def _end_of_token(token: str) -> datetime | None:
-    """Returns when a JSON Web Token, such as a service account's token, expires. Returns None for other tokens.
+    """Returns the time at which a JSON Web Token, such as a service account's token, expires; None for other tokens.
 
     Does not check the signature, because only the API server can check it. Raises Unusable if the token contains
     characters that tokens cannot have.

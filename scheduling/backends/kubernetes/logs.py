@@ -4,7 +4,7 @@ There are two kinds of threads. Most threads follow one worker each until the wo
 than such threads, a few other threads fetch the new output of the remaining workers in turn.
 
 When a worker is ordered to stop, a thread must read it soon, because its last output is lost when its pod is deleted.
-If no thread is free, a thread that follows another worker leaves that worker. It then reads the worker that must stop.
+If no thread is free, one of the threads that follow other workers stops doing so and reads this worker instead.
 
 The module uses threads instead of an event loop, because the API client blocks.
 """

@@ -505,7 +505,7 @@ def rank_of(pod: Object) -> int:
 
 
 def began(job: Object) -> datetime | None:
-    """Returns when the current attempt began, in whole seconds; None if it has not begun.
+    """Returns the time at which the current attempt began, in whole seconds; None if it has not begun.
 
     For a bare pod this is the pod's creation time, because each attempt has a new pod.
     """

@@ -93,9 +93,8 @@ class Orders:
         - `begin`: the attempt for which a new Job is started.
         - `epoch`: the number of the last attempt for which an earlier Job, now deleted, may have run; 0 if there is
           none.
-        - `may_have_run`: whether pods of an earlier Job may still exist. They may come from an earlier attempt or from
-          an earlier order to start the same attempt. If true and the Job does not exist, raises StillThere while such
-          pods run.
+        - `may_have_run`: whether an earlier Job may have started pods, either for an earlier attempt or for the same
+          attempt. If true, looks for these pods before it creates a Job, and raises StillThere if any still run.
         - `grouped`: whether the pods of a new Job refer to a PodGroup. Has no effect if the cluster does not support
           PodGroups.
 

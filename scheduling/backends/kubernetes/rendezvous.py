@@ -18,8 +18,8 @@ def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
 
     `name` is the name of the gang's Job, `workers` the number of workers, and `gpus` the number of GPUs of each worker.
 
-    WORLD_SIZE is the number of workers. A launcher such as torchrun starts one process per GPU. In these processes, it
-    sets WORLD_SIZE to their total number. The variables that begin with PET_ are options of torchrun.
+    WORLD_SIZE is the number of workers. A launcher such as torchrun starts one process per GPU and sets WORLD_SIZE in
+    these processes to the number of all processes. The variables that begin with PET_ are options of torchrun.
     """
     first = host(name, 0)
     return {
