@@ -79,9 +79,11 @@ class LogFiles:
     def _end(self, found: os.stat_result) -> int:
         """Returns the offset at which the log ends, in bytes. `found` is the file's status.
 
-        The result is usually the file's size. A job may have made the file sparse, so that its size is far larger than
-        the log's size limit. The result is therefore never more than the limit (with room for notes) or, if greater,
-        the disk space that the file really occupies.
+        The result is usually the file's size. But a job may have made the file sparse, so that its size is far larger
+        than the log's size limit. The result is therefore at most the larger of these two:
+
+        - the log's size limit, plus room for the notes that Fairlot itself writes
+        - the disk space that the file really occupies
         """
         most = self.limit + 2 * NOTE_ROOM
         return min(found.st_size, max(most, found.st_blocks * 512))

@@ -45,8 +45,8 @@ class Meter(Generic[Key]):
         reported about the lease:
 
         - 0: the lease is in use, because the amounts since the current window began add up to more than `negligible`
-          (see `__init__`). Returned when an idle lease is used again. While the lease stays in use, returned again at
-          most once every WINDOW seconds.
+          (see `__init__`). For a lease that was idle, 0 is returned at the first use. While a lease stays in use, 0 is
+          returned at most once every WINDOW seconds.
         - A positive number: an idle window has just ended. The number is the seconds up to `at` for which the lease has
           been idle without interruption.
         - None: nothing must be reported now.

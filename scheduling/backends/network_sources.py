@@ -59,8 +59,8 @@ Place: TypeAlias = Addresses | Pods
 
 
 def read(texts: Iterable[str]) -> tuple[Place, ...]:
-    """Parses the places from which the portal's web servers connect, such as "10.20.0.7", "10.20.0.0/28" and
-    "namespace/label=value".
+    """Parses the places from which the portal's web servers connect to jobs. Examples of texts: "10.20.0.7",
+    "10.20.0.0/28", "namespace/label=value".
 
     Ignores empty texts. Raises ValueError, with a message for users, if a text is not valid.
     """

@@ -55,7 +55,8 @@ def close_hours(*, cluster_id: int, at_most: int = 200) -> int:
 def close_next_hour(*, cluster_id: int) -> bool:
     """Closes the first hour that is still open. Returns False if that hour is not over or not fully billed.
 
-    If the cluster had no GPUs, for example because it is detached, closes all whole days without GPUs in one step.
+    If the hour begins a day on which the cluster had no GPUs, closes this day and the days without GPUs that
+    directly follow it, all in one step. A cluster has no GPUs, for example, while it is detached.
     """
     lock_schedule(cluster_id)
     since = NodeChange.objects.filter(cluster=cluster_id).aggregate(first=Min("at"))["first"]

@@ -54,8 +54,10 @@ def _shares_are_known(cluster_id: int, hour: datetime) -> bool:
     """Returns whether the class prices of the hour can be booked now. They depend on the tenants' fair shares in that
     hour.
 
-    Returns True if the share intervals of the hour have been summed. Also returns True if no sum can be expected,
-    because the cluster is detached or records no shares.
+    Returns True if the share intervals of the hour have been summed. Also returns True if they will never be summed:
+
+    - The cluster is detached and had no round after the hour.
+    - The cluster had a round after the hour, but has no share intervals at all.
     """
     summed = ShareBook.objects.filter(cluster=cluster_id).first()
     if summed is not None and summed.until >= hour + HOUR:

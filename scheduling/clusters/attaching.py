@@ -1,6 +1,7 @@
 """Actions of admins on Kubernetes clusters: attach, check, replace the kubeconfig, change settings, detach.
 
-An action that needs the API server calls it before the transaction begins. The transaction then records the answer.
+An action that needs the API server calls the API server before the transaction begins. The transaction then records
+the answer.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def measure_cluster(*, cluster_id: int) -> int:
 
 
 def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float) -> Iterator[Use]:
-    """Yields the GPU use of each running gang if all of its workers were measured.
+    """Yields the GPU use of each running gang. Leaves out a gang if some of its workers were not measured.
 
     - `busy`: the measured use, by worker.
     - `asked_at`: the time at which Prometheus was queried.

@@ -10,10 +10,10 @@ from django.db import connection
 
 
 class Lock(IntEnum):
-    """The first key of each PostgreSQL advisory lock; a lock has two integer keys. The second key is the cluster's ID
-    unless a comment says otherwise.
+    """The kinds of PostgreSQL advisory locks. Two integers identify such a lock: first the value from this class, then
+    the cluster's ID, unless a comment names another second key.
 
-    accounting/core/locks.py defines further locks.
+    accounting/core/locks.py defines more kinds of locks.
     """
 
     SCHEDULE = 7_101

@@ -81,7 +81,8 @@ def recent_position() -> str:
     """Returns the ID of a recent message in the stream, like `position`, but asks Redis at most once per
     RECENT_SECONDS.
 
-    A page that starts at this position may receive some recent messages twice.
+    A page that starts at this position may receive messages about changes that it already shows. The returned ID may be
+    older than the data that the page has read.
     """
     global _recent  # noqa: PLW0603 - as above
     at, found = _recent

@@ -179,7 +179,7 @@ def settle_work(
 
     - `fate`: a value of Fate. WAITS changes nothing, CANCEL cancels the work, and HAND_OVER makes `to` its owner.
     - `to`: the new owner; needed only for HAND_OVER.
-    - `tenant`: the team whose work is meant; None means the work in all teams.
+    - `tenant`: the team in which the work of `user` is cancelled or handed over; None means all teams.
 
     Returns the result of handing the work over; None unless `fate` is HAND_OVER. Raises NotAllowed unless the actor
     manages the team. For all teams, the actor must be an admin.

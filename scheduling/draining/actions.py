@@ -86,8 +86,8 @@ def drain_node(
 
 @transaction.atomic(durable=True)
 def return_node(*, actor: User, node: Node) -> None:
-    """Puts a drained or lost node back into use. Jobs that still run on it continue. Jobs that the drain stopped keep
-    waiting until a round starts them."""
+    """Puts a node back into use that was drained or has disappeared. Jobs that still run on the node continue. Jobs
+    that the drain stopped keep waiting until a round starts them."""
     require(actor, "node.drain")
     lock_schedule(node.cluster_id)
     now = now_from_database()

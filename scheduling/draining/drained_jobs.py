@@ -1,4 +1,5 @@
-"""Lists the jobs on a drained node that a user may see, and the drained nodes on which given jobs run."""
+"""Lists the jobs on a drained node, as far as a user may see these jobs, and the drained nodes on which given jobs
+run."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ class DrainedJob:
 
 @dataclass(frozen=True, slots=True)
 class DrainedJobs:
-    """The jobs on a node that a user may see. `hidden` is the number of other jobs on the node, which the user may not
-    see."""
+    """The jobs on one node, as a user may see them. `seen` contains the jobs that the user may see. `hidden` is the
+    number of the jobs that the user may not see."""
 
     seen: list[DrainedJob]
     hidden: int

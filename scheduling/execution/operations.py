@@ -135,9 +135,10 @@ def _is_put_back(backend: Backend, operation: Operation, trouble: Exception | No
 
 
 def _put_off(operation: Operation, error: str) -> None:
-    """Schedules a retry because the cluster did not answer, and sets the operation's count of attempts back to 1.
+    """Schedules a retry because the cluster did not answer. Sets the operation's count of tries back to 1.
 
-    So the time in which a cluster cannot be reached does not use up the limited number of attempts to start a gang.
+    The number of tries to start a gang is limited. Tries while the cluster cannot be reached must not use up this
+    number.
     """
     now = now_from_database()
     Cluster.objects.filter(pk=operation.cluster_id).update(unanswered_at=now)
@@ -147,8 +148,8 @@ def _put_off(operation: Operation, error: str) -> None:
 def _put_back(backend: Backend, operation: Operation, error: str) -> None:
     """Schedules a retry of the operation.
 
-    If the operation starts a gang and this was attempt MOST_ATTEMPTS, does not retry, but records that the start has
-    failed.
+    If the operation starts a gang and its count of tries has reached MOST_ATTEMPTS, does not retry, but records that
+    the start has failed.
     """
     if operation.verb in BEGIN and operation.attempts >= MOST_ATTEMPTS:
         _fail_to_start(backend, operation, error)
@@ -157,9 +158,9 @@ def _put_back(backend: Backend, operation: Operation, error: str) -> None:
 
 
 def _try_again(operation: Operation, now: datetime, error: str, **changes: int) -> None:
-    """Schedules a retry of the operation after a delay that grows with the number of attempts.
+    """Schedules a retry of the operation after a delay that grows with the number of tries.
 
-    `error` is stored with the operation. `changes` are values for further fields of the operation.
+    `error` is stored with the operation. `changes` are new values for other fields of the operation, by field name.
     """
     wait = RETRY_SECONDS[min(operation.attempts, len(RETRY_SECONDS)) - 1]
     Operation.objects.filter(pk=operation.pk).update(

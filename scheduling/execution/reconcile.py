@@ -150,7 +150,7 @@ def _repeat_orders(
 
     Returns a pair:
 
-    - The ids of leases that were ordered to stop before their start was tried.
+    - The ids of leases whose start was never tried, because an order to stop the lease came earlier.
     - For each lost lease (a lease whose gang no longer exists), an observation that ends the lease.
 
     `looked_at` is a time at which `seen` was certainly up to date. `seen` may lack what happened later. So a lease does

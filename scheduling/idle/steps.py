@@ -33,13 +33,14 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Idleness:
-    """How long the GPUs of an unfinished job have been idle, and when its owner was warned or snoozed the warning.
+    """How long the GPUs of an unfinished job have been idle, and the times of warnings and snoozes. To snooze a warning
+    means to postpone it.
 
-    - `since`: when the GPUs were last used or, if they were never used, when the workers began to run. None while the
-      GPUs are in use.
-    - `first_told`: when the owner was first warned or first snoozed the warning; None if neither has happened.
-    - `warned`: when the owner was last warned; None if never.
-    - `snoozed_until`: the time to which the owner postponed the warning; None without a snooze.
+    - `since`: the time of the last use of the GPUs. If they were never used, the time at which the workers began to
+      run. None while the GPUs are in use.
+    - `first_told`: the time of the first warning or the first snooze, whichever came first; None if there was neither.
+    - `warned`: the time of the last warning; None if there was none.
+    - `snoozed_until`: the time to which the warning was postponed; None without a snooze.
     """
 
     since: (
@@ -93,9 +94,9 @@ class Idleness:
     def snooze_ends(self, terms: Terms, now: datetime) -> datetime:
         """Returns the latest time to which the warning can be snoozed.
 
-        If the owner was warned or snoozed the warning since the GPUs became idle, this is `terms.snooze` after the
-        first warning or snooze. So repeated snoozes cannot postpone the warning further. Otherwise it is `terms.snooze`
-        after `now`.
+        - If there was no warning and no snooze since the GPUs became idle: `now` plus the duration `terms.snooze`.
+        - Otherwise: the time `first_told` plus `terms.snooze`. Repeated snoozes can therefore not postpone the warning
+          beyond this time.
         """
         told = self.first_told
         first = told if told is not None and self.since is not None and told >= self.since else now

@@ -36,8 +36,8 @@ def cancel_within(*, actor: User | None, job: Job, why: Message | None = None, c
     """Cancels a job like `cancel_job`, but within the caller's transaction. `actor` None means that Fairlot cancels the
     job.
 
-    `why` is the message for the job's history; by default it says that `actor` cancelled the job. `cause` is a value of
-    Cause, or empty.
+    `why` is the message for the job's history; by default it says that `actor` cancelled the job. `cause` is the value
+    of Cause (why a job lost its GPUs) that is stored with the event and the lease; empty for no value.
     """
     if actor is not None and not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may cancel this job.")
@@ -72,8 +72,8 @@ def cancel_within(*, actor: User | None, job: Job, why: Message | None = None, c
 def cancel_waiting_within(*, actor: User | None, jobs: Sequence[Job], why: Message) -> None:
     """Cancels many waiting jobs, with few queries. `why` is the message for the histories of the jobs.
 
-    Runs within the caller's transaction. The caller checks the permission before, holds the scheduling locks of the
-    jobs' clusters, and requests the rounds that become necessary.
+    Runs within the caller's transaction. The caller must already have checked the permission, and must hold the
+    scheduling locks of the jobs' clusters. This function requests no rounds, so the caller must do that.
     """
     history = History()
     _end_waiting(jobs, said=why, now=now_from_database(), history=history)

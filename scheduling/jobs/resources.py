@@ -55,9 +55,13 @@ def machines(nodes: NodeQuerySet, spec: JobSpec) -> list[Machine]:
 def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
     """Returns the CPUs and memory of a worker.
 
-    Takes each amount from the spec, or else from the cluster's setting per GPU. If neither is set, the worker gets the
-    same part of a node's CPUs or memory as it gets of the node's GPUs. `nodes` are the sizes of the nodes that the job
-    may use. The node size with the least CPUs (or memory) per GPU is taken, so that the worker fits on every node.
+    Each amount comes from the first of these sources that gives a value:
+
+    - the amount in the spec
+    - the cluster's amount per GPU, times the worker's GPUs
+    - a part of a node: the same part of the node's CPUs or memory as the worker gets of the node's GPUs (see `_part`)
+
+    `nodes` are the sizes of the nodes that the job may use.
     """
     cpus = spec.cpu if spec.cpu is not None else _times(cluster.cpu_per_gpu, spec.gpus_per_worker)
     each = _times(cluster.memory_per_gpu, spec.gpus_per_worker * GIB)
@@ -136,10 +140,9 @@ def _not_here(spec: JobSpec) -> dict[str, str]:
 def _part(nodes: Sequence[tuple[float | None, int]], gpus: int) -> float | None:
     """Returns the CPUs or memory for a worker with `gpus` GPUs: a node's amount per GPU times `gpus`.
 
-    A part of the amount is kept back for system programs.
-
-    `nodes` are pairs (amount, GPUs). The node with the smallest amount per GPU decides, so that the worker fits on all
-    nodes. Returns None if an amount is unknown or `nodes` is empty.
+    `nodes` has a pair for each node: its amount of CPUs or memory, and its number of GPUs. First subtracts the part
+    FOR_OTHERS from the amount of each node, for system programs. The node with the smallest amount per GPU decides, so
+    that the worker fits on all nodes. Returns None if an amount is unknown or `nodes` is empty.
     """
     parts = []
     for amount, of in nodes:

@@ -141,7 +141,8 @@ def _of_folder(job: str, number: int) -> str:
 def _without_content(refusal: Refused, name: str) -> Refused:
     """Returns `refusal` without the API server's message, because the message may quote the Secret's content.
 
-    Keeps the message of HTTP status 403, because an admission policy or a quota writes that message.
+    Keeps the message of HTTP status 403, because an admission policy or a quota writes that message. `name` is the
+    name of the Secret, which the new message contains.
     """
     said = refusal.message if refusal.code == 403 else ""
     status = {"message": f"the Secret {name} could not be written: {said or refusal.reason}"}

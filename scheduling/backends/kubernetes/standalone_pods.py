@@ -69,7 +69,8 @@ class BarePodOrders:
         """Ends the job's pod if the pod belongs to the attempt `epoch` or an earlier one. Returns the effect of the
         order.
 
-        `because` is the reason if Fairlot itself decided to stop the lease.
+        `because` is the reason if Fairlot itself decided to stop the lease. `token` is not needed for bare pods and is
+        ignored.
 
         If the job has no pod, the lease may still start after this call. For example, a process that hung may send its
         start order late. Fairlot then finds a pod without an open lease, and stops it.
@@ -93,7 +94,11 @@ class BarePodOrders:
         raise AssertionError("unreachable")
 
     def _end(self, pod: Object, because: str = "") -> None:
-        """Ends the pod. If its program has started, sets a deadline that has already passed; otherwise deletes the pod.
+        """Ends the pod.
+
+        - If the pod's program has started: sets the pod's deadline (activeDeadlineSeconds) to a time that has already
+          passed. The kubelet then ends the program, and the pod stays in the cluster.
+        - Otherwise: deletes the pod.
 
         `because` is the reason if Fairlot itself decided to stop the lease. Raises Invalid, Missing or Changed if the
         pod has changed since it was read, or if another pod has its name.

@@ -286,10 +286,10 @@ class Transcript:
         self._write(line[len(begun) :])
 
     def _boundary(self) -> int:
-        """Returns the position of a line in the log, in bytes after the mark's `offset`.
+        """Returns where the last complete line ends among the first `Mark.size` bytes of the log.
 
-        The line is the last one that the log contained when the mark was recorded. It may be incomplete. The log had
-        `Mark.size` bytes then.
+        The result is in bytes after the mark's `offset`. `Mark.size` is the size of the log when the mark was recorded.
+        An incomplete line may have followed the last complete line at that time.
         """
         return self._tail.rfind(b"\n", 0, self._later) + 1
 
@@ -303,11 +303,11 @@ class Transcript:
         self._out += data
 
     def _advance(self, offset: int) -> None:
-        """Moves the mark (the position that `save` records) to the current line of the response, if this line was
-        written in a later second than `Mark.since`.
+        """Moves the mark (the position that `save` records) to the response's current line, if this line is the first
+        one of a second later than `Mark.since`.
 
-        The mark is always the first line of a second, because requests can ask only for lines since a whole second.
-        `offset`: where the current line begins in the log, in bytes.
+        The mark is always at the first line of a second, because requests can ask only for lines since a whole second.
+        `offset` is the position at which the current line begins in the log, in bytes.
         """
         second = self._moment // BILLION
         if second > self._mark.since:

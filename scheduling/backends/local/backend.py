@@ -51,7 +51,8 @@ KEPT_REPORTS = 3  # reports of older attempts that are kept although nothing for
 class LocalBackend:
     """Runs gangs as processes of this machine. Their files are in the folder `root`.
 
-    - `environments`: by the name of each software environment, such as `python`, the PATH of the jobs that choose it.
+    - `environments`: maps the name of each software environment, such as `python`, to the value of PATH for the jobs
+      that choose this environment.
     - `examples`: the folder with examples. The environment variable FAIRLOT_EXAMPLES gives jobs its path.
 
     Several instances may use the same root, also in different processes.
@@ -127,9 +128,9 @@ class LocalBackend:
         self._begin(gang, thaw=False)
 
     def thaw(self, gang: Gang) -> None:
-        """Resumes the job's suspended processes under the epoch of `gang`.
+        """Resumes the job's frozen (paused) processes. They then belong to the epoch of `gang`.
 
-        Starts new processes instead if the old ones have ended or had other GPUs.
+        Starts new processes instead if the frozen ones have ended or had other GPUs.
         """
         self._begin(gang, thaw=True)
 
@@ -157,7 +158,9 @@ class LocalBackend:
             logger.warning("job %s is stopped by a signal, as %s", job_id, error)
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Suspends the processes of a lease. Does nothing if the lease is being stopped. Returns without waiting.
+        """Freezes the processes of a lease: pauses them until `thaw` resumes them. Returns without waiting.
+
+        Does nothing if the lease is being stopped.
 
         `epoch` and `token` identify the lease.
         """
@@ -228,7 +231,7 @@ class LocalBackend:
         return observations
 
     def changed(self) -> Sequence[Observation]:
-        """Returns the state of every lease, also if it has not changed. Reading all reports is cheap."""
+        """Returns the state of every lease, even if it has not changed, because reading all reports is cheap."""
         return self.observe()
 
     def staleness(self) -> float:
@@ -502,7 +505,7 @@ class LocalBackend:
 
     @staticmethod
     def _continues(files: JobFiles, gang: dict[str, Any]) -> int | None:
-        """Returns the epoch of the job's suspended processes if `gang` can resume them; otherwise None.
+        """Returns the epoch of the job's frozen (paused) processes if `gang` can resume them; otherwise None.
 
         A gang can resume only processes that hold the same GPUs.
         """

@@ -275,8 +275,8 @@ _known: dict[Path, Isolation] = {}  # results of this process, by the folder of 
 def probe_again(places: HostPaths) -> Isolation:
     """Probes how this machine can isolate jobs, stores the result for other processes, and returns it.
 
-    Raises OSError if no job could run. Also raises OSError if the probe of one kind of isolation gives no answer,
-    because weaker isolation is used only if the machine has refused the stronger one. The next call probes again.
+    Raises OSError if no job could run. Also raises OSError if the probe of one kind of isolation gives no answer.
+    Weaker isolation is then not used, because the machine may allow the stronger one. The next call probes again.
     """
     places.jobs.mkdir(mode=0o711, parents=True, exist_ok=True)
     if os.geteuid() == 0:

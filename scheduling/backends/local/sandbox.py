@@ -211,10 +211,10 @@ class Namespaces:
     """The PID namespace, mount namespace and IPC namespace of one gang. They exist while `init`, their first process,
     lives.
 
-    A process can only choose the PID namespace in which its next children are forked; its own never changes. To keep
-    this choice out of the supervisor, the supervisor starts a short-lived helper process for each fork. The helper
-    chooses the gang's PID namespace, forks `init` or a later process, and ends. The supervisor is a subreaper, so it
-    then becomes the parent of the forked process.
+    A process cannot change its own PID namespace. It can only choose the PID namespace for all children that it forks
+    later. The supervisor must not choose another namespace for its own children. It therefore starts a short-lived
+    helper process for each fork. The helper chooses the gang's PID namespace, forks `init` or a later process, and
+    ends. The supervisor is a subreaper, so it then becomes the parent of the forked process.
     """
 
     def __init__(self, view: View) -> None:

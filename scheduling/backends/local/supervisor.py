@@ -362,8 +362,8 @@ class Supervisor:
         return f"worker {worker.rank} " if len(self.workers) > 1 else ""
 
     def _advance(self) -> None:
-        """Performs the next step of a suspension or an end that has begun. Also reports changes of the gang's
-        readiness."""
+        """Performs the next step of freezing or ending the gang, if one of them has begun. Also reports changes of the
+        gang's readiness."""
         if self.probe is not None and (answer := self.probe.answer) != self.reported_answer:
             self.reported_answer = answer
             self._report(ready_at=self.reported_answer.ready_at, why_not_ready=self.reported_answer.trouble)
@@ -412,8 +412,8 @@ class Supervisor:
     def _follow_newer_lease(self) -> None:
         """Handles the order to run a newer lease of the job.
 
-        If the order is to resume this gang's suspended processes and they still exist, continues under the newer lease.
-        Otherwise ends the gang.
+        If the order is to resume this gang's frozen (paused) processes, and they still exist, continues under the newer
+        lease. Otherwise ends the gang.
         """
         try:
             with self.files.orders_lock(0):
@@ -436,10 +436,10 @@ class Supervisor:
         return self.verdict is None and all(worker.exit is None for worker in self.workers)
 
     def _continue_as(self, gang: dict[str, Any]) -> None:
-        """Resumes the suspended processes under a new epoch. `gang` describes the gang with this epoch.
+        """Resumes the frozen (paused) processes under a new epoch. `gang` describes the gang with this epoch.
 
-        Also writes the last report of the old epoch. According to this report, the old epoch ended when the processes
-        were suspended.
+        Also writes the last report of the old epoch. According to this report, the old epoch ended at the time at which
+        the processes were frozen.
         """
         now = processes.stamp()
         self._report(

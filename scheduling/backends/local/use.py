@@ -127,10 +127,13 @@ class UseMeter:
         return self._sample_processors(token, status)
 
     def _empty_for(self, token: str, now: float) -> float:
-        """Records that a sample at the time `now` found no load and no process on the gang's GPUs. Returns how many
-        seconds ago the first of the successive samples with this finding was taken.
+        """Records a sample, taken at the time `now`, that found the gang's GPUs empty: no load and no process.
 
-        Returns 0 for the first such sample, and for a sample more than LONGEST_GAP seconds after the previous one.
+        Returns the length, in seconds, of the uninterrupted series of samples that found the GPUs empty. The series
+        ends with this sample.
+
+        If the previous sample of the series is more than LONGEST_GAP seconds old, or if there is none, a new series
+        begins and the result is 0.
         """
         since, last = self._empty.get(token, (now, now))
         if now - last > LONGEST_GAP:

@@ -64,7 +64,7 @@ class Watchdog:
     def is_overdue(self, files: JobFiles, status: dict[str, Any]) -> bool:
         """Returns whether the supervisor has given no sign of life for PATIENCE seconds.
 
-        `status` is the supervisor's report. It must not say that the gang has ended.
+        `status` is the supervisor's report. Must be called only for gangs that have not ended according to this report.
         """
         token, sign = status["token"], _sign(files, status)
         known = self._silences.get(token)
