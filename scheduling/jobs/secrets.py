@@ -223,11 +223,13 @@ def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> 
 
 
 def _problems(spec: JobSpec, found: Mapping[str, Secret], team: str) -> dict[str, str]:
-    """Returns error messages, by field of the spec, if the spec names a secret or a key of a secret that does not
-    exist.
+    """Returns error messages, by field of the spec, for these errors:
 
-    Also returns a message if a variable names a secret with several keys, but does not say which key. `found` has the
-    existing secrets by name. `team` is the team's name, for the messages.
+    - The spec names a secret that does not exist.
+    - A variable names a key that its secret does not have.
+    - A variable names a secret with several keys, but does not say which key.
+
+    `found` has the existing secrets by name. `team` is the team's name, for the messages.
     """
     problems: dict[str, str] = {}
     folders = [one.name for one in spec.secret_files]

@@ -98,10 +98,12 @@ def submit_jobs(
     """Queues a job for each of `specs`, in order. Returns, for each spec, the job or the error with which it was
     refused.
 
-    The result is the same as if `submit_job` were called for one spec after another. For example, a job counts towards
-    the limit on waiting jobs for the specs after it. Raises NotAllowed or Refused like `submit_job` if the actor may
-    not submit any job to the tenant or cluster. If `all_or_none` is set and a spec is refused, submits nothing and
-    raises NotAllSubmitted. Raises ValueError for more than MOST_AT_ONCE specs.
+    The result is the same as if `submit_job` were called for one spec after another. For example, if the limit on
+    waiting jobs leaves room for two jobs, the first two of three specs are accepted and the third is refused.
+
+    If `all_or_none` is True and a spec is refused, submits nothing and raises NotAllSubmitted. Raises NotAllowed or
+    Refused like `submit_job` if the actor is not allowed to submit any job to the tenant or cluster. Raises ValueError
+    for more than MOST_AT_ONCE specs.
     """
     if len(specs) > MOST_AT_ONCE:
         raise ValueError(f"{len(specs)} specs are too many for one call; at most {MOST_AT_ONCE} are accepted")
@@ -153,7 +155,7 @@ def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
 
     - `data`: the stored spec. It is accepted even if the rules for specs have changed since.
     - `name`: a name that replaces the name in the spec.
-    - `where`: the further arguments of `submit_within`. `actor` and `tenant` are required; `actor` is the owner.
+    - `where`: the other arguments of `submit_within`. `actor` and `tenant` are required; `actor` is the owner.
 
     Raises NotAllowed if the owner may no longer submit in the team; the message names the owner. Raises Refused if the
     spec has values that the database rejects.

@@ -49,12 +49,14 @@ def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
     """Returns the starting and running jobs that have reached a time limit and for which a stop or a warning is
     due.
 
-    Each job has one limit in the result. If it has reached several, the result has the shortest one that stops jobs or,
-    without such a limit, the shortest one that only warns. Leaves out limits about which the job's history already has
-    a warning.
+    The result has each job once, with one limit. If the job has reached several limits, this is:
 
-    With `job_id`, considers only this job. The time limit counts the time on GPUs over all attempts. Only training jobs
-    have time limits: a service replaces its replicas, and sessions have timeouts.
+    - The shortest limit that stops jobs, if there is one.
+    - Otherwise the shortest limit that only warns.
+
+    Leaves out limits about which the job's history already has a warning. With `job_id`, considers only this job. The
+    time limit counts the time on GPUs over all attempts. Only training jobs have time limits: a service replaces its
+    replicas, and sessions have timeouts.
     """
     quotas = _quotas()
     if not quotas:

@@ -129,7 +129,8 @@ def volumes_of(job: Job, spec: JobSpec) -> list[Mount]:
 def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
     """Returns the absolute path of a folder on the portal's machine, with symbolic links resolved.
 
-    Raises Refused if the folder does not exist or jobs may not mount it.
+    Raises Refused if the folder does not exist, if its path is too long, or if jobs are not allowed to mount it. Also
+    raises Refused if `read_only` is True and the cluster cannot mount folders read-only.
     """
     isolation = isolation_in(cluster)
     if read_only and not (isolation and isolation.namespaces):

@@ -152,8 +152,8 @@ def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
 
     Leaves out two kinds of leases:
     - Leases for which a measurement of GPU use in these hours may still arrive.
-    - Leases whose last observation was before the present hour began. Their processes may have died since. In that
-      case, the lease must be billed only up to the last observation.
+    - Leases whose last observation was before the start of the present hour. Perhaps their processes have died since
+      that observation. If so, the time after it must not be billed.
     """
     hour = start_of_hour(now)
     held = Lease.objects.filter(
@@ -163,10 +163,10 @@ def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
 
 
 def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, int]:
-    """Returns a query for the ids of leases whose GPU use before `hour` may not be fully measured yet.
+    """Returns a query for the ids of leases whose GPU use before `hour` is perhaps not fully measured yet.
 
-    `hour` is the start of the present hour, and `now` is the present time. From MEASURE_PATIENCE (100 seconds) after
-    `hour` on, the query finds no leases, so that a missing measurement cannot delay billing any longer.
+    `hour` is the start of the present hour, and `now` is the present time. If `hour` began MEASURE_PATIENCE (100
+    seconds) or longer ago, the query finds no leases, because billing does not wait longer for a missing measurement.
     """
     if now >= hour + MEASURE_PATIENCE:
         return GpuUse.objects.none().values_list("lease_id", flat=True)
@@ -497,8 +497,8 @@ class ObservationBatch:
     def moment(self, lease: Lease, age: float) -> datetime:
         """Returns the time `age` seconds ago by the database's clock.
 
-        The result is never before the lease's start or before the end of its billed time. If necessary, returns the
-        later of these times.
+        If the lease's unbilled time begins later than that, returns the start of the unbilled time instead. This is
+        the end of the billed time, or the lease's start if nothing is billed yet.
         """
         at = self.now - timedelta(seconds=max(0.0, age))
         # The bound is applied last: if the clock was set back, even the present may precede the lease's start.

@@ -129,10 +129,10 @@ class _MergedStretches(Generic[Kept]):
 
 
 def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: datetime) -> GpuUse:
-    """Returns the job's GpuUse row with the measurement applied, unsaved. Ignores a measurement older than the stored
-    one.
+    """Returns the job's GpuUse row with the measurement `seen` applied, unsaved.
 
-    The measurement says that the GPUs were idle from `since` to `until`; if both are equal, the GPUs are in use.
+    - `use`: the job's present row; None if it has none. If its measurement is newer than `seen`, returns it unchanged.
+    - `since`, `until`: the period in which the GPUs were idle. If both are equal, the GPUs are in use.
     """
     if use is None:
         use = GpuUse(job_id=lease.job_id, lease=lease, measured_until=until, percent=seen.percent)

@@ -4,9 +4,11 @@ The first step that a resumed attempt prints is the step at which it resumes. Wo
 resume step is lost. For each earlier attempt, the lost GPU time is:
 
 - Zero, if the attempt did not get beyond the resume step.
-- The time since it reached the resume step, if it started at or before that step. To estimate when it did so, its steps
-  are spread evenly between its first and last observation.
-- All its time, if it started beyond the resume step.
+- All its time, if its first observed step is already beyond the resume step.
+- Otherwise the time from the moment at which it reached the resume step until it ended. To estimate this moment, its
+  steps are spread evenly between its first and last observation. For example, an attempt printed step 100 at 10:00 and
+  step 200 at 11:00, and the next attempt resumes at step 150. Then the time from 10:30 to the end of the first of these
+  attempts is lost.
 
 A resumed attempt may have made steps before its first observation. The computed loss is then smaller than the actual
 loss. For programs that print no progress, no lost work is computed here. For all programs, if some workers of an
@@ -24,7 +26,7 @@ from scheduling.models import Lease
 
 
 def write_lost_work(resumed: Mapping[Lease, float]) -> None:
-    """Stores, for earlier attempts whose work is lost, the time since which it is lost.
+    """Stores, in the field `lost_from` of earlier attempts, the time at which their lost work begins.
 
     `resumed` has the first observed step of each resumed attempt, by lease. The caller holds the cluster's scheduling
     lock and has saved all leases.
@@ -47,7 +49,8 @@ def write_lost_work(resumed: Mapping[Lease, float]) -> None:
 def lost_attempts(leases: Iterable[Lease], steps: float) -> Iterator[Lease]:
     """Sets `lost_from` of a job's earlier leases, for a later attempt that resumes at the step `steps`.
 
-    `leases` must be sorted, latest first. Yields each lease whose lost time becomes longer.
+    `leases` must be sorted, latest first. Yields each lease whose `lost_from` is set for the first time or becomes
+    earlier.
     """
     for lease in leases:
         since = lost_since(lease, steps)
@@ -61,7 +64,7 @@ def lost_attempts(leases: Iterable[Lease], steps: float) -> Iterator[Lease]:
 
 
 def lost_since(lease: Lease, steps: float) -> datetime | None:
-    """Returns the time since which the work of a lease is lost, because a later attempt repeats it from the step
+    """Returns the time at which the lost work of a lease begins: the work that a later attempt repeats from the step
     `steps`.
 
     Returns None if the later attempt repeats none of the lease's work.

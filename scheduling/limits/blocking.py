@@ -88,8 +88,8 @@ class Binding:
         """Returns the limits that `job` exceeds and that only warn.
 
         - `is_new`: True if the job is not stored yet.
-        - `beside`: the number of other unsaved jobs that are submitted together with `job`, before it. They count
-          towards limits on the number of waiting jobs.
+        - `beside`: the number of unsaved jobs that the same request submits before `job`. They count as waiting jobs
+          for limits on the number of waiting jobs.
         """
         found = [
             one.with_more(beside) if one.quota.kind == Quota.Kind.QUEUED_JOBS else one
@@ -137,11 +137,11 @@ class Binding:
     def _borrows(self, one: LimitUsage, *, more: int) -> bool:
         """Returns whether the limit `one` on borrowed GPUs is exceeded, or would be exceeded by `more` additional GPUs.
 
-        - If `more` is 0, returns True if the limit is exceeded on at least one generation.
-        - Otherwise the additional GPUs may be of any generation. So returns True only if they would exceed the limit on
-          every generation.
+        - If `more` is 0: returns True if the limit is exceeded on at least one generation.
+        - Otherwise: returns True if the additional GPUs would exceed the limit on every generation. One generation with
+          enough room is sufficient, because the additional GPUs can be of any generation.
 
-        Considers only generations of which the account is entitled to GPUs.
+        Considers only generations of which the limit's tenant, with its subtree, is entitled to GPUs.
         """
         most = 1 + float(one.quota.limit)
         key = one.quota.pk, more

@@ -169,8 +169,7 @@ class RoundLimits:
         )
 
     def of_periods(self, keys: Sequence[Account], generations: Sequence[int], at_limit: str) -> Caps:
-        """Returns caps, so that accounts do not use more than their remaining GPU-hours and money before the next
-        round.
+        """Returns caps that keep each account within its remaining GPU-hours and money until the next round.
 
         - `keys`: the (tenant, user) pair of each account.
         - `generations`: the ids of the generations, in the order of columns.

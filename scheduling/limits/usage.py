@@ -160,9 +160,9 @@ def _borrowed(quota: Quota) -> Decimal:
 def shares_of(quota: Quota, *, cluster: Cluster | None = None, more: int = 0) -> list[tuple[float, float]]:
     """Returns a (held GPUs, entitled GPUs) pair for each cluster and generation.
 
-    The numbers are sums over the limit's tenant and all tenants below it. Held GPUs include reserved GPUs and the
-    number `more`. They do not include GPUs of preemptible jobs, because these jobs borrow nothing. The entitlement is
-    that of the cluster's latest round. `cluster` None means all attached clusters.
+    The numbers are sums over the limit's tenant and all tenants below it. Held GPUs include reserved GPUs, but
+    not GPUs of preemptible jobs, because these jobs borrow nothing. `more` is added to the held GPUs of each pair. The
+    entitlement is that of the cluster's latest round. `cluster` None means all attached clusters.
     """
     clusters = Cluster.objects.attached() if cluster is None else [cluster]
     below = set(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))

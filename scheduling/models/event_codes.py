@@ -107,7 +107,7 @@ class ServiceEventKind(StrEnum):
 
 
 class RunNote(StrEnum):
-    """What the record of a schedule's run says beside its outcome."""
+    """A remark in the record of a schedule's run, in addition to the outcome: for example, that the run was late."""
 
     REQUESTED = "requested"  # a user started the run by hand
     LATE = "late"

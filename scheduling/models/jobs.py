@@ -274,7 +274,7 @@ class JobEvent(models.Model):
     def of(cls, job: Job, kind: str, message: Message, **fields: Any) -> Self:
         """Returns an unsaved event with `message` for the job's latest attempt.
 
-        `fields` are values for further fields of the event. To name another attempt, pass its number as `epoch`.
+        `fields` are values for other fields of the event. To name another attempt, pass its number as `epoch`.
         """
         parameters = dict(message.parameters)
         return cls(

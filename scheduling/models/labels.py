@@ -16,8 +16,11 @@ from scheduling.spec.labels import LONGEST_KEY, LONGEST_VALUE
 
 class JobLabelQuerySet(models.QuerySet["JobLabel"]):
     def saying(self, text: str) -> Self:
-        """Returns the labels that match `text`: with "key=value" exactly this label, with "key" all labels with this
-        key."""
+        """Returns the labels that match `text`.
+
+        The text "key=value" matches only labels with this key and this value. The text "key" matches all labels with
+        this key.
+        """
         key, equals, value = text.partition("=")
         return self.filter(key=key, value=value) if equals else self.filter(key=key)
 

@@ -158,7 +158,8 @@ class ShareInterval(models.Model):
     - lent: entitled, but used by other tenants
     - unused: entitled, but used by nobody
     - borrowed: used beyond the entitlement, from what others lent
-    - bought, sold: got or given in trades
+    - bought: got in trades
+    - sold: given in trades
     - received: held, as observed
 
     In each interval, all tenants together lend as much as they borrow. What the tenant should have received is entitled

@@ -20,19 +20,24 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return self.filter(job__in=Job.objects.visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns the sessions that `user` may open, keep and stop: those whose jobs `user` may cancel."""
+        """Returns the sessions that `user` may open, stop, and keep (restart their idle timeout).
+
+        These are the sessions whose jobs `user` may cancel.
+        """
         return self.filter(job__in=Job.objects.changeable_by(user))
 
     def unfinished(self) -> Self:
         return self.exclude(job__state__in=Job.ENDED)
 
     def idle_times(self, now: datetime) -> dict[int, tuple[timedelta, timedelta]]:
-        """Returns two durations for each session, by job id: how long it has run unused since its last use, and since
-        its idle warning.
+        """Returns two durations for each session, by job id:
 
-        The second duration begins at the last use if there was no warning, or if the session was used after it. Both
-        durations end at `now`. They count only time in which the session ran, over all attempts: nobody can use a
-        session that waits, starts, stops or is lost.
+        - How long the session ran from its last use to `now`.
+        - How long the session ran from its idle warning to `now`. If there was no warning, or if the session was used
+          after it, this duration equals the first one.
+
+        Both count only time in which the session ran, over all attempts: nobody can use a session that waits, starts,
+        stops or is lost.
         """
         ended = Least("stop_asked_at", "held_until", "missing_since", Value(now, models.DateTimeField()))
 

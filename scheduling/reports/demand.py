@@ -52,13 +52,13 @@ def wanted_by_hour(
 
 
 def _by_hour(gpus: Ints, since: Ints, hours: int) -> Ints:
-    """Returns the demand, in GPU-microseconds, in each of the first `hours` hours.
+    """Returns the demand of jobs, in GPU-microseconds, in each of the first `hours` hours, as if no job ever ended.
 
-    The arrays have one element for each demand. Treats each demand as if it never ended; the caller subtracts the
-    GPU-microseconds after the actual ends.
+    The caller makes a second call with the ends of the jobs as `since`, and subtracts its result. The arrays have one
+    element for each job:
 
-    - `gpus`: the number of GPUs.
-    - `since`: when the demand begins, in microseconds after the start of the first hour.
+    - `gpus`: the number of GPUs that the job demands.
+    - `since`: the start of the job's demand, in microseconds after the start of the first hour.
     """
     begun, in_hour = np.zeros((2, hours + 1), dtype=np.int64)
     hour = since // AN_HOUR

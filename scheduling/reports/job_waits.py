@@ -121,8 +121,11 @@ Group: TypeAlias = tuple[str | None, str | None, Floats, Sequence[float]]
 def _groups(statement: str, tenants: list[int] | None, begins: datetime, ends: datetime) -> list[Group]:
     """Runs the SQL in `statement`, and returns a tuple for each group of jobs, in the order of `waits`.
 
-    A tuple is (generation, size, values, sums): `values` has one value for each job, and `sums` are the sums that the
-    statement computes. A generation or size of None means all generations or sizes.
+    A tuple is (generation, size, values, sums):
+
+    - generation, size: what the jobs of the group have in common; None for all generations or all sizes.
+    - values: one value for each job, namely its waiting time in seconds (WAITS) or its expansion factor (EXPANSIONS).
+    - sums: the group's total of each column that the statement sums; empty for WAITS.
     """
     values = {
         "begins": begins,

@@ -302,11 +302,12 @@ def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) 
 def _of_all(
     whole: GroupedUsage, found: GroupedUsage, causes: Sequence[Ints]
 ) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
-    """Returns a table of all held time and all waste. Several rows may have the same keys; the caller sums these rows.
+    """Returns a table of all held time and all waste, by team, user and generation.
 
-    The table is returned as two values:
+    A team, user and generation may have several rows, whose amounts the caller must add up. The table is returned as
+    two values:
 
-    - The key columns, by name.
+    - The columns that name the team, user and generation, by column name.
     - The columns of amounts: the held time, then the waste by each cause.
 
     The idle time of jobs in `found` is taken from `causes`. The idle time of all other jobs is taken from `whole`.

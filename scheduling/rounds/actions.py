@@ -524,8 +524,8 @@ def redraw(round_: Round) -> tuple[fs.Decision, fs.Decision]:
 
 
 def decisions_equal(one: fs.Decision, other: fs.Decision) -> bool:
-    """Returns whether two decisions are equal: in gangs, places, reasons, shares, trades, and `ask_again` (when the
-    policy wants to decide next)."""
+    """Returns whether two decisions are equal: in gangs, places, reasons, shares, trades, and `ask_again` (the time
+    at which the policy wants to decide next)."""
     arrays = ["run", "generation", "place_start", "place_node", "reason", "share"]
     # Early rounds do not store preemptible jobs, and later rounds do not store the entitlement.
     if one.preemptible is not None:

@@ -46,9 +46,9 @@ def create_service(
 ) -> Service:
     """Creates a service owned by `actor` in `tenant`. The service gets the name in the spec.
 
-    `rules` are further fields of Service. Raises NotAllowed unless the actor is a member of the tenant, and Refused if
-    the name is taken. Raises SpecError if the spec or a rule is invalid for a service. If `even_if_never` is False,
-    also raises Refused if a replica could never run.
+    `rules` are other fields of Service, such as `max_surge`. Raises NotAllowed unless the actor is a member of the
+    tenant, and Refused if the name is taken. Raises SpecError if the spec or a rule is invalid for a service. If
+    `even_if_never` is False, also raises Refused if a replica could never run.
     """
     _require_member(actor, tenant)
     if tenant.archived_at:

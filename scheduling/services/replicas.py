@@ -216,8 +216,9 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
 def _judge(look: _ServiceState) -> None:
     """Marks the current revision as good or as failed, as soon as this is known.
 
-    The revision is good once the desired number of its replicas have become ready. It has failed if no further replica
-    became ready within the progress deadline. If the service has automatic rollback, a failed revision is rolled back.
+    The revision is good once the desired number of its replicas have become ready. It has failed if the progress
+    deadline passes and no replica becomes ready for the first time during that time. If the service has
+    automatic rollback, a failed revision is rolled back.
     """
     service, revision = look.service, look.service.current
     if revision is None or service.good_id == revision.pk or not service.wanted:

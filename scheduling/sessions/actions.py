@@ -1,5 +1,6 @@
-"""Actions on sessions: start, keep and stop sessions, and record their use. When a session nears or reaches a limit,
-warn its user or stop the session.
+"""Actions on sessions: start sessions, keep them (restart their idle timeout), stop them, and record their use.
+
+Also warns users whose sessions are near their idle timeout or time limit, and stops sessions that have reached one.
 
 The portal decides which users may open a session.
 """

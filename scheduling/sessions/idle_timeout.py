@@ -24,10 +24,10 @@ class Step(Enum):
 class Clocks:
     """The idle time, time limits and warnings of one session, as read at the time `now`.
 
-    - `first_started`: when the session first started; None before that.
+    - `first_started`: the time at which the session first started; None before that.
     - `idle_warned`: how long the session has run unused since the idle warning. None if the user was not warned, or has
       used the session since.
-    - `end_warned`: when the user was warned of the time limit; None if the user was not warned.
+    - `end_warned`: the time at which the user was warned of the time limit; None if the user was not warned.
     """
 
     now: datetime
@@ -58,7 +58,7 @@ class Clocks:
 
     @property
     def idle_ends(self) -> datetime | None:
-        """Returns when the session will be stopped if it stays unused.
+        """Returns the time at which the session will be stopped if it stays unused.
 
         Returns None while the session does not run, because idle time does not count then.
         """
@@ -66,7 +66,7 @@ class Clocks:
 
     @property
     def ends(self) -> datetime | None:
-        """Returns when the session reaches its time limit and is stopped, even if it is in use.
+        """Returns the time at which the session reaches its time limit and is stopped, even if it is in use.
 
         Returns None before the session's first start.
         """

@@ -28,7 +28,9 @@ def sum_share_hours(*, cluster_id: int, at_most: int = 200) -> int:
 
 @transaction.atomic(durable=True)
 def sum_next_share_hour(*, cluster_id: int) -> bool:
-    """Sums the share intervals of the first hour that is not summed yet. Returns False if that is not possible yet.
+    """Sums the share intervals of the first hour that is not summed yet. Returns True if it did so.
+
+    Returns False, and sums nothing, if this hour cannot be summed yet.
 
     An hour can be summed once a round has run after its end. That round ends the last intervals of the hour, and later
     rounds add none to it.

@@ -146,7 +146,7 @@ def save_shares(
 
 
 def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> Lasted | None:
-    """Writes the share intervals from the last round, at the time `since`, until `now`.
+    """Writes the share intervals between the last round, which was at the time `since`, and `now`.
 
     If Fairlot was down in between, the last round's decision ceased to apply before `now` (see `_in_force_until`). The
     intervals and all trades then end at that time.

@@ -60,8 +60,8 @@ def share_of(teams: list[int], cluster: Cluster, begins: datetime, ends: datetim
 
     `teams` are the ids of a tenant and of the tenants below it that the reader may see. Loans and trades among `teams`
     in the same round cancel out. A series divides the period into POINTS equal parts. A share interval that overlaps
-    several parts counts for each in proportion. Generations without shares are left out. A series covers only one
-    cluster, because each cluster has its own shares.
+    several parts counts for each of them in proportion to the overlap. Generations without shares are left out. A
+    series covers only one cluster, because each cluster has its own shares.
     """
     if not teams:
         return []

@@ -101,9 +101,10 @@ def read_sums(
     The amounts (see Amounts: entitled, received, lent and so on) are in GPU-seconds.
 
     Keys are (index of the period, tenant, generation). A period is [start, end). Reads hourly sums where they are
-    stored, otherwise share intervals. An interval that is only partly in a period counts in proportion. A tenant's
-    amounts are those of its own users, without the tenants below it. `cluster` None means all clusters, and `tenants`
-    None all tenants.
+    stored, otherwise share intervals. An interval that is only partly in a period counts in proportion to this part.
+
+    A tenant's amounts are those of its own users, without the tenants below it. `cluster` None means all clusters, and
+    `tenants` None all tenants.
     """
     clusters = [cluster.pk] if cluster else list(Cluster.objects.values_list("pk", flat=True))
     with connection.cursor() as cursor:

@@ -129,7 +129,11 @@ class Command(BaseCommand):
 
     def _growth(self, gpus: Sequence[int], kinds: Sequence[dict[str, Lap]]) -> None:
         """Prints how times grow from the smallest cluster size to the largest, as the exponent k in time = c × size **
-        k."""
+        k.
+
+        - `gpus`: the cluster sizes, as numbers of GPUs, smallest first.
+        - `kinds`: for each size, the measurements (Lap) by kind of round: first, busy, fill.
+        """
         if len(gpus) < 2:
             return
         times = math.log(gpus[-1] / gpus[0])

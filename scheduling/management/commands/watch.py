@@ -93,8 +93,9 @@ def _watch(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> 
 
     After a failure, starts again, with a delay that grows with the number of consecutive failures.
 
-    `passes` has the monotonic time of the last sign of life of each watch, by cluster id. This function updates the
-    time when all steps are completed, when another process is watching the cluster, and after a failure.
+    `passes`: by cluster id, the time (`time.monotonic`) at which the watch of the cluster was last known to be alive.
+    This function sets the time to the present after it has taken all steps, and after each failure. It also does so
+    repeatedly while another process watches the cluster.
     """
     failures = 0
 

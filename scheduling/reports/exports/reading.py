@@ -154,7 +154,8 @@ class ExportedJob:
 
 
 def read_jobs(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]]:
-    """Yields the selected jobs in batches, in order of their ids. Each job has its attempts in the period."""
+    """Yields the selected jobs in batches, in order of their ids. Each job includes only those of its attempts
+    that overlap the period."""
     exporter = _JobExporter(selection, now)
     for jobs in _in_steps(selection.jobs()):
         some = list(_with_names(jobs))
