@@ -1,5 +1,5 @@
-"""Celery tasks of the scheduling package. A message may come twice, late or never, so each task may be repeated
-safely."""
+"""Celery tasks of the scheduling package. The message that starts a task may arrive twice, late or never. So it is safe
+to run each task more than once."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def _perform(cluster: Cluster) -> None:
 
 @shared_task
 def run_due_operations() -> None:
-    """Executes the pending operations of every cluster. Needed for retries, and for operations whose message was
-    lost."""
+    """Executes the pending operations of every cluster. These include operations that must be retried, and operations
+    whose Celery message was lost."""
     run_each(Cluster.objects.attached(), _perform)
 
 
@@ -145,7 +145,8 @@ def close_books() -> None:
 
 @shared_task
 def sum_shares() -> None:
-    """Sums the share intervals of all clusters by hour, for hours that are over."""
+    """Adds up the share intervals of each hour that is over, in all clusters. A share interval is a tenant's share of
+    one generation between two successive rounds."""
     clusters = Cluster.objects.values_list("id", flat=True)
     run_each(clusters, lambda cluster_id: sum_share_hours(cluster_id=cluster_id))
 
@@ -198,7 +199,7 @@ def end_overlong_jobs() -> None:
 
 @shared_task
 def end_drains() -> None:
-    """Stops the jobs on drained nodes whose deadline has passed."""
+    """Stops the jobs on each drained node for which the deadline of the drain has passed."""
     run_each(drains_due(now_from_database()), lambda node_id: end_drain(node_id=node_id))
 
 
@@ -225,8 +226,8 @@ def end_grants() -> None:
 
 @shared_task
 def watch_budgets() -> None:
-    """Sends warnings about budgets that are nearly spent or soon will be. Checks the present and the previous budget
-    period."""
+    """Sends a warning for each threshold that a budget has newly reached: a percentage spent, such as 80 %, or a
+    forecast of at least the whole amount. Checks the present and the previous budget period."""
     found: list[Outlook] = []
     try:
         with consistent_budgets() as (budgets, reader):
@@ -265,8 +266,8 @@ def analyse_nightly() -> None:
 
 @shared_task
 def prune() -> None:
-    """Deletes records of rounds, and repetitive rows such as events, that are older than the retention settings
-    allow."""
+    """Deletes records of rounds that are older than the retention settings allow. Also deletes old rows of which there
+    are many, such as operations and events of attempts."""
     retention.prune(
         records=timedelta(days=settings.FAIRLOT_KEEP_ROUND_RECORDS_DAYS),
         attempts=timedelta(days=settings.FAIRLOT_KEEP_ATTEMPTS_DAYS),

@@ -46,8 +46,8 @@ def policy_of_cluster(cluster: Cluster) -> Policy:
 
 
 def some_cluster_lets_jobs_take_turns() -> bool:
-    """Returns whether the policy of any cluster supports the job order EVEN, in which the jobs of an owner share GPU
-    time evenly."""
+    """Returns whether at least one cluster has a policy that supports the job order EVEN. With EVEN, the jobs of an
+    owner share GPU time evenly."""
     in_use = Cluster.objects.order_by().values_list("policy", flat=True).distinct()
     return any(Need.OWN_ORDER in policy_type(name).needs for name in in_use)
 
@@ -119,11 +119,13 @@ class Memory:
         }
 
     def aligned(self, arrays: Mapping[str, fs.Floats], view: fs.Snapshot, axes: Axes) -> dict[str, fs.Floats]:
-        """Returns the arrays with their rows and columns reordered to the accounts and generations of the snapshot
-        `view`.
+        """Returns stored arrays, rearranged for the accounts and generations of the snapshot `view`.
 
-        `axes` has the primary keys of these accounts and generations. Accounts and generations that are not stored get
-        0.
+        - `arrays`: the policy's state or plan, by account (T,) or by account and generation (T, K), in the stored
+          order.
+        - `axes`: the primary keys of the accounts and generations of `view`.
+
+        In the result, accounts and generations that `arrays` do not contain get 0.
         """
         row = {account: i for i, account in enumerate(self.axes.accounts)}
         column = {generation: k for k, generation in enumerate(self.axes.generations)}

@@ -88,7 +88,7 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _JobColumns:
-    """The jobs that a round considers, in order of their ids, with an array for each column."""
+    """The jobs that a round considers, in order of their ids. Each attribute is an array with one value per job."""
 
     id: fs.Ints
     tenant: fs.Ints
@@ -151,10 +151,12 @@ def read_snapshot(
 ) -> tuple[fs.Snapshot, SnapshotIndex]:
     """Returns the snapshot from which a round at `now` decides, and the index of its arrays.
 
-    - `lock`: if True, rounds of other clusters cannot use what is left of the same limits until the transaction ends.
+    - `lock`: if True, prevents rounds of other clusters from using the same remaining GPUs or hours of a limit, until
+      the transaction ends.
     - `also`: (tenant, user) pairs that get an account even if the user has no jobs.
-    - `between`: True for a round between two quantum rounds. Only a quantum round stops running gangs because a limit
-      on GPU-hours or money is used up, or because their owner may no longer submit.
+    - `between`: True for a round between two quantum rounds, which are the rounds at the end of a quantum. In a round
+      between them, running gangs continue even if a limit on GPU-hours or money is used up, or if their owner may no
+      longer submit.
 
     GPUs of stopping gangs count as free, because other gangs can reserve them. A gang that moves counts at its new
     place. The caller holds the cluster's scheduling lock.
@@ -303,9 +305,9 @@ def _read_accounts(
     In the tree, the tenants come first, parents before children. The users follow as leaves.
 
     - `column`: the array column of each generation id.
-    - `lock`: if True, rounds of other clusters cannot use what is left of the same trade limits until the transaction
-      ends.
-    - `also`: further (tenant, user) pairs that get an account.
+    - `lock`: if True, prevents rounds of other clusters from giving away the same remaining GPUs of a trade limit,
+      until the transaction ends.
+    - `also`: (tenant, user) pairs that get an account even if the user has no jobs.
     """
     having, place = jobs.accounts()
     with_jobs = {tenant for tenant, _ in having}
@@ -554,8 +556,10 @@ def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs
 def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) -> Any:
     """Returns the array `values` (J,) with the value `one` appended, so that it has J + 1 elements.
 
-    `values` None means that all J elements have the default value `without`. `one` None means that the new element has
-    this default. Returns None if both are None.
+    - `values`: None means that all J elements have the default value `without`.
+    - `one`: None means that the new element has the default value.
+
+    If both are None, returns None: all J + 1 elements then have the default value.
     """
     if values is None and one is None:
         return None
@@ -620,8 +624,11 @@ class _Place:
 
 
 def _places(cluster: Cluster) -> Iterable[_Place]:
-    """Returns a _Place for each gang that runs, has a reservation, or is frozen. For a gang that moves, it is the new
-    place."""
+    """Returns the generation and the nodes of each gang that runs, has a reservation, or is frozen, and the state and
+    times of its lease.
+
+    For a gang that moves, these are the values of its new place.
+    """
     leases: dict[int, _Place] = {}
     ranks: dict[int, dict[int, int]] = {}
     held = HeldGpu.objects.filter(lease__cluster=cluster).order_by()
@@ -652,8 +659,8 @@ def _blocked(
     *,
     now: datetime,
 ) -> fs.Ints:
-    """Returns, for each job (J,), the Reason that prevents it from running now, independent of its share; 0 if it may
-    run.
+    """Returns, for each job (J,), the Reason why it cannot run now even if its share allows it; 0 if there is no such
+    reason.
 
     Running jobs are blocked only if their team is archived or their owner may no longer submit.
     """

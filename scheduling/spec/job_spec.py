@@ -199,10 +199,11 @@ class JobSpec(BaseModel):
         return self.workers * self.gpus_per_worker
 
     def problems_of_endless(self) -> dict[str, str]:
-        """Returns an error text for each field that a service or session must not have, by field.
+        """Returns an error text, by field, for each field that this spec sets but that a service or session must not
+        have.
 
-        Services and sessions do not end by themselves. So their specs must not have fields about a job's expected
-        duration.
+        These are `expected_hours` and `deadline_hours`. Services and sessions must not have them, because they do not
+        end by themselves.
         """
         given = {name for name in ("expected_hours", "deadline_hours") if getattr(self, name) is not None}
         return dict.fromkeys(sorted(given), "is only for jobs that end by themselves")

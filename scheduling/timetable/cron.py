@@ -1,7 +1,8 @@
 """Cron expressions with five fields, in a time zone. Clock changes are handled as in Debian's cron (man 8 cron).
 
-- Fixed times (explicit minutes and hours, such as 30 2 * * *): each run happens exactly once a day. If the clock change
-  repeats that hour, the run is not repeated. If it skips that hour, the run happens at the end of the skipped hour.
+- Fixed times (explicit minutes and hours, such as 30 2 * * *): each run happens exactly once a day. If a clock change
+  repeats the hour of a run, the run is not repeated. If a clock change skips the hour of a run, the run happens at the
+  end of the skipped hour.
 - Wildcards (minutes or hours begin with *): a run happens each time that local clocks show one of the due times. So
   there is no run in a skipped hour, and there are runs in both passes of a repeated hour.
 """

@@ -132,7 +132,11 @@ def interval_of(parts: list[str], field: Field, step: int) -> str:
     - `parts`: the five fields of the cron expression.
     - `field`, `step`: the field with uneven steps, and its step.
 
-    Returns an empty text if other fields restrict the due times further.
+    Returns an empty text if one of the four other fields does not have the value that such an interval needs:
+
+    - minutes and hours, if they are smaller units than the unit of `field`: one number;
+    - the day of the month, if `field` is the month: 1;
+    - every other field: *.
     """
     at = FIELDS.index(field)
     finer = parts[: min(at, 2)]

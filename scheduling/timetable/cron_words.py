@@ -120,10 +120,9 @@ def _step(values: Sequence[int]) -> int | None:
 
 
 def _filling(values: Sequence[int], whole: int) -> int | None:
-    """Returns the step if the values are 0, step, 2 × step and so on, and one more step after the last value gives
-    `whole`; otherwise None.
+    """Returns the step of values that start at 0 and divide `whole` into equal parts; None for other values.
 
-    For example, with `whole` 60, the step of 0, 15, 30, 45 is 15.
+    For example, 0, 15, 30, 45 divide 60 into equal parts, and their step is 15.
     """
     step = _step(values)
     return step if step and values[0] == 0 and step * len(values) == whole else None

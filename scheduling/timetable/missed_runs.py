@@ -19,8 +19,8 @@ SKIP, ONCE, ALL = "skip", "once", "all"
 
 @dataclass(frozen=True)
 class Step:
-    """An outcome: what happens to one or more successive due times in the past. First come the missed ones, if any;
-    then at most one that starts a run.
+    """The outcome for one or more successive due times in the past: any number of missed ones, followed by at most one
+    that starts a run.
 
     - `missed`: the first and the last missed due time; None if none is missed.
     - `runs`: the due time that starts a run; None if no run starts.
@@ -38,19 +38,19 @@ class Step:
 
 
 def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str, window: timedelta) -> Step:
-    """Returns what happens to the past due times from `due` on: which of them are missed, and which one starts the next
+    """Decides about the due times from `due` to `now`. Returns which of them are missed, and which one starts the next
     run, if any.
 
-    `due` is the earliest due time for which this is not decided yet.
+    `due` is the earliest due time about which no decision has been made.
 
-    If the latest due time is at most ON_TIME (five minutes) ago, it always starts a run. All other due times are late,
-    and `policy` says which of them still start a run:
+    If the latest due time is at most ON_TIME (five minutes) ago, it always starts a run. All other runs are late, and
+    `policy` says which due times may start one:
 
     - *skip*: none.
-    - *once*: the latest.
-    - *all*: the latest MOST_AT_ONCE. Each call returns one of them, the earliest first.
+    - *once*: only the latest due time.
+    - *all*: the latest MOST_AT_ONCE due times. Each call returns one of them, the earliest first.
 
-    With *once* and *all*, due times that are more than `window` ago start no run.
+    A due time that is more than `window` ago starts no late run.
     """
     latest = timetable.latest(due, now)
     is_on_time = now - latest <= ON_TIME
