@@ -219,7 +219,8 @@ def lift_of_user(username: str) -> int:
 
 
 def forget_ended() -> None:
-    """Deletes the counters of wrong passwords that began at least 15 minutes ago, because they no longer apply.
+    """Deletes the counters of wrong passwords whose window has ended, because they no longer apply. A window lasts 15
+    minutes.
 
     Skips rows that another transaction has locked.
     """

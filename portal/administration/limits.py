@@ -107,8 +107,9 @@ def _preview(
 ) -> HttpResponse:
     """Shows the shares before and after a change, with a button that saves the change at the URL `save`.
 
-    `read` returns the change that the form's values describe. If the form is invalid or `read` refuses the values,
-    returns the response of `page`, which renders the form's page with the problems.
+    - `read`: called with the form's values; returns the change that they describe, or refuses them with an error.
+    - `page`: called with the request and `posted=form` if the form is invalid or `read` refuses the values. It returns
+      the form's page with the problems, which becomes the response.
     """
     changes: list[Change] = []
     if not act_on(form, lambda values: changes.append(read(values))):

@@ -94,8 +94,11 @@ class DocumentedAPI(NinjaAPI):
         return error
 
     def get_openapi_schema(self, **options: Any) -> Any:
-        """Returns the OpenAPI document, which callers must not change. It is the same for all callers, and building it
-        takes longer than a usual page."""
+        """Returns the OpenAPI document. It is built only at the first call, because building it takes longer than a
+        usual page.
+
+        All calls return the same object, so callers must not change it.
+        """
         if self.document is None:
             self.document = completed(super().get_openapi_schema(**options))
         return self.document

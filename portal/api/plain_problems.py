@@ -52,8 +52,10 @@ NAMES_OF_TYPES = {
 
 
 def plain_problem(items: Sequence[Mapping[str, Any]]) -> str:
-    """Returns one field's problem as a sentence. `items` are the pydantic errors of the field, one for each type that
-    it accepts."""
+    """Returns the problem of one field as a sentence. `items` are pydantic's errors for this field.
+
+    If the field accepts several types, pydantic reports one error for each type.
+    """
     if any(item["type"] not in ACCEPTED for item in items):
         return "; ".join(dict.fromkeys(_sentence(item) for item in items))
     accepted = dict.fromkeys(ACCEPTED[item["type"]].format_map(item.get("ctx", {})) for item in items)

@@ -35,7 +35,7 @@ class Cell:
 
     @property
     def series(self) -> int:
-        """Returns the number of the team's colour, from 1 to COLOURS, or 0 for a cell without a team."""
+        """Returns the colour of the cell's team, as a number from 1 to COLOURS; 0 for a cell without a team."""
         return (self.team - 1) % COLOURS + 1 if self.team else 0
 
 
@@ -106,7 +106,8 @@ def legend_of(gpu_maps: Iterable[list[GenerationRow]]) -> Legend:
 
 
 def _teams(user: User) -> dict[int, int]:
-    """Returns a number for each tenant that `user` may see, by tenant id. The number selects the tenant's colour.
+    """Numbers the tenants that `user` may see, starting at 1. Returns the numbers by tenant id. A tenant's number
+    determines its colour.
 
     The numbers do not change when jobs start or end.
     """

@@ -70,7 +70,7 @@ def replace(request: ApiRequest, name: str, given: schemas.NewKubeconfig) -> dic
 
 @router.put("/clusters/{name}/reachable", response=schemas.AttachedCluster, url_name="cluster_reachable")
 def set_reachable(request: ApiRequest, name: str, given: schemas.Reachable) -> dict[str, Any]:
-    """Sets the network addresses to which jobs in the cluster may connect outside their team's namespace. For
+    """Sets the address ranges outside a team's namespace to which the team's jobs in the cluster may connect. For
     admins."""
     require_permission(request, "cluster.attach")
     attaching.set_reachable(actor=request.auth, cluster=_found(request, name), ranges=" ".join(given.ranges))

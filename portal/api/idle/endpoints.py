@@ -101,8 +101,11 @@ def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
 def remove_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
     """Removes an idle rule. For admins.
 
-    Afterwards an inherited rule applies: that of the nearest team above that has one, otherwise that of the cluster,
-    otherwise that of the whole portal.
+    Afterwards an inherited rule applies. It is the first of these that exists:
+
+    - the rule of the nearest team above that has one,
+    - the rule of the cluster,
+    - the rule of the whole portal.
     """
     require_permission(request, "idle_rule.set")
     remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))

@@ -108,7 +108,8 @@ def _filtered(jobs: QuerySet[Job], filters: schemas.JobFilters, before: int | No
 
 
 def _rows(jobs: QuerySet[Job]) -> QuerySet[Job, tuple[Any, ...]]:
-    """Returns the values of COLUMNS for each job as a tuple, latest job first. `_shown` formats such a tuple.
+    """Returns a tuple for each job, latest job first. It contains the job's values of the columns in COLUMNS, and
+    `_shown` formats it.
 
     Tuples are used because they are faster to create than model instances with related objects.
     """
@@ -383,7 +384,7 @@ def show_job(job: Job) -> dict[str, Any]:
 
 
 def _shown(row: tuple[Any, ...]) -> dict[str, Any]:
-    """Converts a job to the fields of the API's response. `row` contains the job's values of COLUMNS."""
+    """Converts a job to the fields of the API's response. `row` contains the job's values of the columns in COLUMNS."""
     job = dict(zip(COLUMNS, row, strict=True))
     job["gpus"] = job["workers"] * job["gpus_per_worker"]
     job["labels"] = value_of(dict[str, str], job["spec"].get("labels"), {})

@@ -1,6 +1,6 @@
 """Endpoints for requests to operators. Managers request tickets, limits or new teams.
 
-If such a request was granted until a set time, managers can also request a later end.
+Operators can grant such a request for a limited time. Managers can then request that the grant ends later.
 """
 
 from __future__ import annotations
