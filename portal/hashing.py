@@ -17,7 +17,7 @@ WAIT_SECONDS = 5.0
 
 
 class TooManyPasswords(Exception):
-    """Raised if other passwords are being hashed and this one cannot begin within WAIT_SECONDS."""
+    """Raised if a password has waited WAIT_SECONDS for its turn, because other passwords are being hashed."""
 
 
 class BoundedArgon2(Argon2PasswordHasher):

@@ -97,7 +97,11 @@ def _problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
 
 
 def _form_problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
-    """Yields a pair (name, reason) for each field or file of a posted page form that the database cannot store."""
+    """Yields a pair (name, reason) for each form field whose value the database cannot store, in a POST request to a
+    page.
+
+    Of an uploaded file, only the file name is checked. Yields nothing for API requests.
+    """
     if request.method == "POST" and not _is_api(request):
         yield from _of(request.POST.lists())
         yield from _of((name, [str(one.name) for one in files]) for name, files in request.FILES.lists())

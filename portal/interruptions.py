@@ -90,7 +90,11 @@ def claimable_from(lease: Lease | None) -> datetime | None:
     """Returns the time from which the lease may be preempted for other jobs. Queries `lease.cluster` unless it is
     already loaded.
 
-    Returns None if there is no lease, if it is within the team's guaranteed share, or if it is already stopping.
+    Returns None in three cases:
+
+    - `lease` is None.
+    - The lease is within the team's guaranteed share, which protects it.
+    - The lease is already stopping.
     """
     if lease is None or lease.notice_since is None or lease.state == Lease.State.STOPPING:
         return None

@@ -110,8 +110,11 @@ def search(query: str, limit: int = 30) -> list[Hit]:
 
 
 def _hit(section: Section, words: list[str], around: int = 110) -> Hit:
-    """Returns a search result for a section: the first match of any word, with about `around` characters before and
-    after it."""
+    """Returns a search result for a section, with an excerpt of its text around the earliest match of any of `words`.
+
+    The excerpt has about `around` characters before and after the match. If the text contains none of the words,
+    because they are only in titles, the excerpt is the beginning of the text, without a match.
+    """
     text = section.text
     places = [(at, len(word)) for word in words if (at := text.lower().find(word)) >= 0]
     at, length = min(places, default=(0, 0))
@@ -131,9 +134,11 @@ def _hit(section: Section, words: list[str], around: int = 110) -> Hit:
 
 @cache
 def _page(path: Path, _prefix: str) -> Page:
-    """Reads and renders a page of the documentation. The result is cached.
+    """Reads and renders a page of the documentation. The result is cached by the two arguments.
 
-    The page's links contain the portal's URL prefix. So `_prefix` is an argument only to be a part of the cache key.
+    `_prefix` is the portal's URL prefix. The links in the rendered page begin with it, so a page that was cached for
+    one prefix must not be returned for another. The function does not read `_prefix`, which is only a part of the cache
+    key.
     """
     tokens = markdown.parse(path.read_text(), _address)
     sections = tuple(_sections(path.stem, tokens))
@@ -154,7 +159,10 @@ def _address(target: str) -> str | None:
 
 
 def _sections(name: str, tokens: list[Token]) -> Iterator[Section]:
-    """Yields the sections of a page in order. The first section has the page's title."""
+    """Yields a Section for each heading of a page, in order. The first heading is the page's title.
+
+    `name` is the file name without ".md". `tokens` are the page's Markdown tokens from `markdown.parse`.
+    """
     starts = [place for place, token in enumerate(tokens) if token.type == "heading_open"]
     page_title = markdown.plain_text(tokens[starts[0] + 1])
     for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):

@@ -83,7 +83,11 @@ def anchor_of(title: str) -> str:
 
 
 def _unused(anchor: str, used: dict[str, int]) -> str:
-    """Returns the anchor, with a number appended if an earlier heading of the page already uses it."""
+    """Returns `anchor`, with a number appended if an earlier heading of the page has the same anchor.
+
+    For example, the second heading "Setup" of a page gets "setup-1". `used` records the anchors of the page so far.
+    This call updates it.
+    """
     count = used[anchor] = used.get(anchor, -1) + 1
     return f"{anchor}-{count}" if count else anchor
 

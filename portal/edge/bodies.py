@@ -82,10 +82,11 @@ class Bodies:
             self._bytes.give_back(client.address, len(body))
 
     def _make_room(self, client: Client, count: int, *, is_small: bool) -> None:
-        """Counts the next `count` bytes of a body against the client's limit and the total limit.
+        """Counts the next `count` bytes of a body against two limits: that of the client's address, and that of all
+        bodies.
 
-        A part of the total limit is kept free for small bodies (`is_small`). Raises Refused if the bytes exceed a
-        limit.
+        `is_small` says that the body is small. A part of the limit of all bodies is kept free for small bodies. Raises
+        Refused if the bytes exceed a limit.
         """
         if not self._bytes.has(client.address, count, leaving=0 if is_small else MOST_BYTES // PART):
             raise Refused(TOO_MANY)

@@ -25,9 +25,9 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 class Handler(ASGIHandler):
     """An ASGI handler like Django's, in which all middleware is synchronous.
 
-    Django's handler passes a request between event loop and thread about ten times, which takes longer than many pages.
-    Here one thread runs the signals, the middleware and the view, and closes the response. Only asynchronous views and
-    streams return to the event loop.
+    Django's handler passes a request between event loop and thread about ten times. For many pages, this takes longer
+    than the work on the page. Here one thread runs the signals, the middleware and the view, and closes the response.
+    Only asynchronous views and streams return to the event loop.
     """
 
     def __init__(self) -> None:

@@ -91,7 +91,7 @@ class Health:
 
 
 class Redis(Enum):
-    """The result of the health check of Redis."""
+    """The result of the health check of Redis: it works, its disk is full, or it fails."""
 
     OK = "ok"
     DISK_FULL = "disk full"  # Redis answers, but accepts no messages

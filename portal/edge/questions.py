@@ -92,7 +92,11 @@ class Probe:
 
 
 def ask_database() -> Database:
-    """Opens a new database connection, with a time limit, and runs a query. Returns what succeeded as a `Database`."""
+    """Opens a new database connection, with a time limit, and runs a query.
+
+    Returns a `Database`, which says whether the database answered, whether the query succeeded, and, if known, the path
+    of the database's data folder.
+    """
     try:
         link = psycopg2.connect(**connection.get_connection_params() | {"connect_timeout": CONNECT_SECONDS})
     except psycopg2.Error as error:

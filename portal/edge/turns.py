@@ -18,13 +18,14 @@ class Turns:
     """Lets at most `count` requests run at the same time. A request that runs has a turn. The others wait, each in the
     queue of its client, which is an address with a login.
 
-    A free turn goes to the addresses in rotation, and within an address to its logins in rotation. One login gets at
-    most half of the turns, because its requests may be slow. One address gets at most about three quarters, because
-    many people may share an address, and one person may have many logins at it.
+    A free turn goes to the addresses in rotation, and within an address to its logins in rotation. Two limits apply:
 
-    If `count` is less than four, the limit for one address is different. Usually, one address may then have all turns.
-    If requests may be slow (`may_be_slow`), it may have all turns except one. If `count` is 1, it may always have the
-    only turn.
+    - One login gets at most half of the turns, because its requests may be slow. It always gets at least one.
+    - One address gets at most about three quarters of the turns. This is more than the limit of one login, because many
+      people may share an address. It is not all turns, because one person may have many logins at an address.
+
+    If `count` is 2 or 3, the limit for one address is different: all turns, or all except one if `may_be_slow` says
+    that requests may be slow. If `count` is 1, one address may have the only turn.
 
     One instance belongs to one event loop.
     """

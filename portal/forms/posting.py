@@ -40,11 +40,14 @@ def perform(
     to: tuple[Any, ...] | Callable[[], tuple[Any, ...]],
     page: Callable[..., HttpResponse],
 ) -> HttpResponse:
-    """Calls `act` with the form's values, shows the message `done`, and redirects to `to`.
+    """Calls `act` with the form's values, shows a message, and redirects.
 
     If the form is invalid or `act` refuses the values, returns `page(request, posted=form)` instead: the form's page
-    with the problems. `to` is a tuple of arguments for `redirect`, or a function that returns this tuple. The function
-    is called after `act`, because the URL may depend on the change.
+    with the problems.
+
+    - `done`: the message, or a function that is called with the form's values and returns the message.
+    - `to`: the arguments for `redirect` as a tuple, or a function without arguments that returns this tuple. The
+      function is called after `act`, because the URL may depend on the change.
     """
     if not act_on(form, act):
         return page(request, posted=form)

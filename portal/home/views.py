@@ -76,7 +76,7 @@ def _prepared(of: Callable[[QuerySet[Job]], QuerySet[Job, Any]]) -> Prepared[Job
     """Returns a prepared query for the jobs of one owner in certain teams. The caller runs it with the owner and the
     list of teams.
 
-    `of` is a function that adds columns and an order to the query.
+    `of` is called with the query for these jobs, and returns it with columns and an order added.
     """
     return Prepared(lambda owner, teams: of(Job.objects.filter(owner=owner, tenant__in=teams)))
 

@@ -35,8 +35,11 @@ def page_of(user: User, chosen: JobFilter, number: str | None) -> Page[ListedJob
 
 @Prepared
 def _first_rows(teams: list[int]) -> QuerySet[Job, tuple[Any, ...]]:
-    """Returns the rows of the first page of the jobs of these teams. The last column of each row is the total number of
-    jobs."""
+    """Returns the rows of the first page of the job list, without a filter. `teams` are the ids of the teams whose jobs
+    are listed.
+
+    The last column of each row is the number of jobs on all pages.
+    """
     found = JobFilter().apply(Job.objects.filter(tenant__in=teams))
     count = Func(Value(1), function="COUNT", output_field=IntegerField())
     return found.values_list(*COLUMNS, Subquery(found.order_by().values_list(count)))[:JOBS_PER_PAGE]

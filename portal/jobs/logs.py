@@ -213,9 +213,10 @@ class Search:
         self._next: int | None = None
 
     def look(self) -> bool:
-        """Reads and searches up to SEARCH_PIECE further bytes. Returns True if the search must continue.
+        """Reads and searches the next part of the log, of at most SEARCH_PIECE bytes.
 
-        Raises LogUnreadable if the log cannot be read.
+        Returns True if the caller must call `look` again, because the search is not over. Raises LogUnreadable if the
+        log cannot be read.
         """
         if self._end is None:
             self._end = self._log.size()

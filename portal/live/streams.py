@@ -73,10 +73,10 @@ class Rights:
 
     async def hold(self) -> bool:
         """Returns whether the reader may continue to read. Runs a new check only if CHECK_SECONDS have passed since the
-        last one.
+        last one; otherwise returns True.
 
-        If the database does not answer, the reader may continue. After MOST_UNANSWERED consecutive checks without an
-        answer, the reader may not.
+        If the database does not answer a check, also returns True. Returns False if it has not answered MOST_UNANSWERED
+        checks in a row.
         """
         if self.due_in() > 0:
             return True

@@ -202,9 +202,13 @@ class _Line(NamedTuple):
 def _lines(identity: Identity) -> Iterator[_Line]:
     """Yields lines that divide the value of all GPU time (GPU-hours times price) into parts.
 
-    The costs of the teams come first. Then come write-offs, cost reductions by class prices (the prices of idle,
-    preemptible and borrowed time), and the value of unallocated, drained and down GPU time. Unallocated time was free
-    or used outside Fairlot. Its value includes the rounding of bills. All amounts add up to the value.
+    The parts come in this order, and add up to the value of all GPU time:
+
+    - The cost of each team.
+    - Write-offs.
+    - Cost reductions by class prices, which are the prices of idle, preemptible and borrowed time. Left out if zero.
+    - The value of unallocated GPU time, which was free or used outside Fairlot, plus the rounding of bills.
+    - The value of drained GPU time, and the value of down GPU time.
     """
     for share in identity.tenants:
         yield _Line(share.tenant, share.cost)

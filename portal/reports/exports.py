@@ -23,14 +23,17 @@ def export(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseBase:
-    """Streams jobs of a period as a file. `form` is the file format.
+    """Streams as a file the jobs that existed in the period in the URL query. `form` is the file format.
 
-    With `?team=`, these are the jobs of this team and the teams below it; otherwise, all jobs that `user` may export. A
-    job that is only partly in the period is exported with its time in the period. With `all=whole`, it is exported with
-    all its time. With `anonymous=1`, names are replaced by pseudonyms.
+    The URL query has these optional parameters:
 
-    The stream ends if `user` loses the right to export. Raises Http404 for an unknown format, and if `user` may not
-    export.
+    - `team`: exports only the jobs of this team and the teams below it. Without it, all jobs that `user` may export.
+    - `all=whole`: exports jobs that are only partly in the period with all their time. Without it, only with their time
+      in the period.
+    - `anonymous=1`: replaces names by pseudonyms.
+
+    The stream ends if `user` loses the right to export. Raises Http404 for an unknown format or team, and if `user` may
+    not export. Raises WrongQuestion for an invalid period.
     """
     query = request.GET
     if form not in FORMS or not may_export(user):

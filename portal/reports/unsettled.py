@@ -46,7 +46,8 @@ NOTHING = Unsettled({})
 
 
 def state_of(waiting: Unsettled, zone: tzinfo, *, is_over: bool) -> list[tuple[str, str]]:
-    """Returns the header lines, as pairs (label, text), that say which figures will still change.
+    """Returns the header lines, as pairs (label, text), that say that figures are provisional, and which costs are not
+    final.
 
     `waiting` has the clusters with unsettled usage, and `is_over` says whether the period is over. The list is empty if
     the period is over and all its usage is settled.

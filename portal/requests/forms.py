@@ -54,9 +54,9 @@ class LimitRequest(LimitForm, Why):
 
 
 class GrantEndField(Moment):
-    """A field for the end of a grant, which shows no seconds.
+    """A field for the end of a grant. It starts with the requested end, without the seconds.
 
-    If its text is not changed, the value is the requested end including the seconds.
+    If the operator leaves this text unchanged, the field's value is the requested end including its seconds.
     """
 
     asked: datetime | None = None

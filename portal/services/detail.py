@@ -57,7 +57,8 @@ class Member:
     def claimable_from(self) -> datetime | None:
         """Returns the time from which the replica may be preempted for other jobs.
 
-        Returns None if it may not, because it is within the team's guaranteed share or is already stopping.
+        Returns None if the replica holds no GPUs, if it is protected because it is within the team's guaranteed share,
+        or if it is already stopping.
         """
         return interruptions.claimable_from(self.lease)
 
@@ -283,7 +284,8 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int | None, list[t
 
 
 def _with_service(job: Job, service: Service) -> Job:
-    """Copies the tenant and cluster objects of the service to the job, so that they need not be queried again."""
+    """Copies the tenant and cluster objects of the service to the job, so that they need not be queried again. Returns
+    the job."""
     job.tenant, job.cluster = service.tenant, service.cluster
     return job
 

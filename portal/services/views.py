@@ -76,8 +76,11 @@ def service(request: UserRequest, pk: int) -> HttpResponse:
 
 
 def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> HttpResponse:
-    """Renders the page of a service. If the posted `rules` were refused, shows the typed texts again and answers
-    422."""
+    """Renders the page of a service.
+
+    `rules` has the posted texts if they were refused. The page then shows these texts again, and the status is 422.
+    None means that nothing was refused: the page shows the service's stored values, and the status is 200.
+    """
     pk = shown.pk
     members = detail.members_of(shown)
     failed = detail.latest_failure(shown, members)

@@ -48,8 +48,8 @@ class SessionDetail:
     def claimable_from(self) -> datetime | None:
         """Returns the time from which the session's lease may be preempted for other jobs.
 
-        Returns None if the lease may not be preempted: it is within the team's guarantee, it is already stopping, or
-        there is no lease.
+        Returns None if there is no lease, if the lease is protected because it is within the team's guarantee, or if
+        the lease is already stopping.
         """
         return claimable_from(self.lease)
 

@@ -138,7 +138,7 @@ def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) ->
     The size is the largest of `SIZES` at which the table fits. The table fits if two conditions are met:
 
     - All numbers and times are on one line.
-    - Each text column gets at least LEAST_TEXT mm. A column that needs less gets at least the width that it needs.
+    - Each text column gets at least LEAST_TEXT mm, or the width that its longest text needs if this is less.
 
     Short text columns then get the width that they need, and long ones share the rest equally. If the table fits at no
     size, the smallest size is used, and all columns are narrowed.

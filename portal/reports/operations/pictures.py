@@ -79,8 +79,8 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
 
 
 def draw_demand(demand: Sequence[Demand]) -> IndexChart:
-    """Returns a line chart with three lines: the average number of GPUs that jobs wanted, that were usable, and that
-    jobs held.
+    """Returns a line chart with three lines, each an average number of GPUs: those that jobs wanted, the usable ones,
+    and those that jobs held.
 
     Usable GPUs are all GPUs except those that were drained, down or used outside Fairlot. `demand` has these amounts
     for each interval.

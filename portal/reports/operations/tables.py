@@ -54,10 +54,12 @@ def lasting(key: str, heading: str) -> Column:
 
 @dataclass(frozen=True)
 class Demand:
-    """The GPU time in one interval, in GPU-seconds: what jobs wanted (`wanted`), what they held, and what was usable.
+    """The GPU time in one interval, in GPU-seconds: what jobs wanted (`wanted`), what they held (`held`), what was
+    usable (`usable`), and by how much the wanted time exceeded the usable time (`beyond`).
 
-    Usable means not drained, not down and not used outside Fairlot. `beyond` is the sum, over the hours of the
-    interval, of the wanted time that exceeded the usable time of the same hour.
+    Usable means not drained, not down and not used outside Fairlot. `beyond` is computed for each hour and then added
+    up: the wanted time minus the usable time, or 0 if enough was usable. So a shortage in one hour still counts if GPUs
+    were left over in another hour.
 
     `wanted` is None until all hours of the interval are over. The other amounts are None until the ledger has closed
     these hours.
@@ -115,12 +117,15 @@ class ReportRequest:
 
     @cached_property
     def closed_until(self) -> datetime | None:
-        """Returns the time until which the ledger has closed all hours.
+        """Returns the time until which the ledger has closed all hours. Returns None if no cluster of the report has a
+        ledger yet.
 
-        If the report is on one cluster, this is the time of its ledger. If the report is on all clusters, it is the
-        earliest time among the attached clusters. Detached clusters count only if no attached cluster has a ledger,
-        because no more hours of detached clusters are closed. Returns None if no cluster of the report has a ledger
-        yet.
+        Each cluster has its own ledger.
+
+        - If the report is on one cluster, returns the time of this cluster's ledger.
+        - If the report is on all clusters, returns the earliest time among the attached clusters. If none of these has
+          a ledger yet, returns the earliest time among the detached clusters. Otherwise detached clusters are ignored,
+          because no more of their hours are closed.
         """
         if self.cluster:
             return closed_until(books=[self.cluster.pk])

@@ -133,7 +133,11 @@ class Statement:
 
     @property
     def is_provisional(self) -> bool:
-        """Returns whether figures of the period will still change."""
+        """Returns whether figures of the period may still change.
+
+        This is so until three conditions are met: the period is over, all its usage is booked, and all its prices are
+        final.
+        """
         return self.at < self.period.ends or self.unbooked.jobs > 0 or bool(self.unsettled)
 
     @property
@@ -213,9 +217,11 @@ def _budgets(
 ) -> list[PastBudget]:
     """Returns the tenant's monthly and quarterly budgets whose months or quarters overlap the period.
 
-    Each has its amount and its spending at the earliest of three times: the end of the month or quarter, the end of
-    `period`, and `now`. `held_now` is a function that returns the usage that the ledger has not booked yet. The list is
-    empty if the viewer may not read budgets.
+    For each budget, the result has its amount and the money spent, both as of one time. This is the earliest of three
+    times: the end of the month or quarter, the end of `period`, and `now`.
+
+    `held_now` is a function without arguments that returns the usage that the ledger has not booked yet. The list is
+    empty if the viewer has no permission to read budgets.
     """
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
     if not viewer.is_operator and not manages.exists():
