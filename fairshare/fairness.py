@@ -64,8 +64,8 @@ def finish_time_fairness(
       accepts.
     - `sharers`: average number of unfinished jobs of the tenant, this job included. Each of them is due an equal part
       of the entitlement.
-    - `gpus`: GPUs of the gang, the most that the job can use at the same time. To compute T_ideal, each of them has the
-      average value of the GPUs that the job really held.
+    - `gpus`: GPUs of the gang, the most that the job can use at the same time. T_ideal values each of them at the
+      average `weight` of the GPUs that the job really held.
 
     Returns None if the job held nothing, took no time or was entitled to nothing.
     """
@@ -105,9 +105,10 @@ def _ramp(points: Floats, moments: Floats) -> Floats:
 def own_speeds(rate: Floats, gpus: Ints) -> Floats:
     """Returns the relative speed of each generation as measured by a tenant's own jobs, as an array (K,).
 
-    First, each generation is compared with one base generation. Its speed is the mean, over the jobs that were measured
-    on both, of a job's rate there divided by its rate on the base. It is NaN if no job was measured on both. Then all
-    speeds are divided by the lowest, so that the slowest generation has speed 1.
+    1. Each generation is compared with one base generation. For each job that was measured on both, its rate on the
+       generation is divided by its rate on the base. The speed of the generation is the mean of these ratios. It is NaN
+       if no job was measured on both.
+    2. All speeds are divided by the lowest, so that the slowest generation has speed 1.
 
     The base is the generation whose jobs have the most measurements on other generations.
 

@@ -16,9 +16,9 @@ def within_reason(rate: Floats) -> Floats:
     """Returns the rates of jobs, corrected where a rate is implausible, as an array (J, K). NaN means that a rate is
     unknown.
 
-    A rate is implausible if it is below 1/MOST_RATIO of the job's best rate, or if it is extremely large or small. All
-    rates of such a job are divided by its best rate. Results below 1/MOST_RATIO are then raised to this number. The
-    division changes neither the job's trades nor its share, which depend only on ratios.
+    A rate is implausible if it is below 1/MOST_RATIO of the job's best rate, or if it is extremely large or small. If a
+    job has an implausible rate, all its rates are divided by its best rate. Results below 1/MOST_RATIO are then raised
+    to this number. The division changes neither the job's trades nor its share, which depend only on ratios.
 
     If no job has an implausible rate, returns `rate` itself.
     """

@@ -110,7 +110,7 @@ class Economy:
 
     @cached_property
     def filled(self) -> Floats:
-        """Returns how many GPUs of each generation each job's kind of gang can occupy at most, as an array (J, K).
+        """Returns how many GPUs copies of each job's gang can occupy on each generation, as an array (J, K).
 
         As many copies of the gang as fit are placed on the empty cluster, and their GPUs are counted. For example,
         gangs of one worker with 3 GPUs can occupy only 6 of the 8 GPUs of a node.

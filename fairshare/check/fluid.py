@@ -1,9 +1,10 @@
 """Computes by how much accounts must deviate from their shares because gangs are indivisible.
 
 It simulates stride scheduling on idealised hardware: the GPUs of a generation are one pool without nodes, and
-preemption costs nothing. In each quantum, the user furthest behind relative to its share starts its next gang that
-still fits. The deviation of this ideal scheduler is the yardstick for real schedulers, which also have to place gangs
-on nodes. Sources: Waldspurger and Weihl 1995 for stride; Gandiva_fair, EuroSys '20, §3, for gangs.
+preemption costs nothing. In each quantum, gangs are chosen one after another, as long as any fits. Among the users with
+a gang that still fits, the user furthest behind relative to its share is always next. The deviation of this ideal
+scheduler is the yardstick for real schedulers, which also have to place gangs on nodes. Sources: Waldspurger and Weihl
+1995 for stride; Gandiva_fair, EuroSys '20, §3, for gangs.
 """
 
 from __future__ import annotations

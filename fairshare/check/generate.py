@@ -187,7 +187,7 @@ def fits(make: Maker) -> Economy:
 
 
 def saturated(make: Maker) -> Economy:
-    """Returns an economy in which each user's jobs alone need at least as many GPUs as the cluster has.
+    """Returns an economy in which the jobs of each single user need at least as many GPUs as the cluster has.
 
     All jobs accept all generations. The jobs of some users arrive late or leave early.
     """

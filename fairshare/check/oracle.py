@@ -147,10 +147,10 @@ class Oracle:
         return None if found.x is None else np.asarray(found.x, dtype=np.float64)
 
     def made_of(self, gpus: Floats, account: int) -> Floats:
-        """Returns how an account would best use `gpus` (K,), the GPUs of each generation.
+        """Returns how an account's jobs would make the most progress with `gpus` (K,), the GPUs of each generation.
 
-        The result is an array with one number of GPUs for each pair: a class of similar jobs, and a generation where
-        jobs of this class may run.
+        The result is an array with one entry for each pair of a class of similar jobs and a generation where these jobs
+        may run. The entry is the number of GPUs of the generation that the class uses.
         """
         rows, bounds = self._limits(gpus)
         upper = np.where(self._below[account] > 0, self.economy.capacity.sum(), 0.0)

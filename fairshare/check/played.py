@@ -94,9 +94,9 @@ class Played:
 
         The lag is the GPU time received minus the GPU time due. A leaf that is behind its share has a negative lag.
         There are two exceptions:
-        - A leaf harms nobody while it uses GPUs that no leaf behind its share could use. Such use raises the lag of the
-          leaf at most to `fluid`, the deviation that even an ideal scheduler of whole gangs has. Any further GPU time
-          of this kind is not counted.
+        - A leaf harms nobody while it uses GPUs that are of no use to the leaves that are behind their shares. GPU time
+          on these GPUs counts only until the lag of the leaf reaches `fluid`, the deviation that even an ideal
+          scheduler of whole gangs has.
         - A leaf never counts as behind if its share exceeds what its gangs could use in an empty cluster. Its lag is
           then 0 instead of negative.
         """
@@ -108,8 +108,8 @@ class Played:
         that each leaf received in all rounds (T,).
 
         The lag is the GPU time received minus the GPU time due; the property `lag` describes it. Both arrays leave out
-        the same GPU time, which harms nobody: time on GPUs that no leaf behind its share could use. This time is left
-        out only as far as it would raise the lag of its leaf above `fluid`.
+        the same GPU time, which harms nobody: time on GPUs that are of no use to the leaves that are behind their
+        shares. This time is left out only as far as the lag of the leaf that received it would exceed `fluid`.
         """
         ahead, counted = np.zeros((2, len(self.economy.accounts)))
         found = []
@@ -204,8 +204,8 @@ class Played:
     def wants_more(self, one: int, other: int) -> bool:
         """Returns whether the owner prefers job `one` to job `other` of the same account.
 
-        A higher priority is preferred, then the older job. An account that shares evenly has no preference among jobs
-        of one priority.
+        The owner prefers the job of higher priority and, among jobs of equal priority, the older one. An account whose
+        jobs share evenly has no preference among jobs of equal priority.
         """
         jobs = self.economy.jobs
         if self.economy.accounts[jobs[one].account].evenly:

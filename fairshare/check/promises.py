@@ -125,8 +125,8 @@ def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
 
 
 def _is_next(played: Played, one: PlayedRound, job: int) -> bool:
-    """Returns whether `job` is the next one of its account: no other waiting job that can run may go before it in the
-    round `one`."""
+    """Returns whether `job` must be the next job of its account to run: in the round `one`, the owner prefers it to all
+    other waiting jobs of the account that can run."""
     leaf = played.economy.jobs[job].account
     return not any(
         played.economy.jobs[j].account == leaf
@@ -448,9 +448,10 @@ def _well_packed(played: Played) -> Verdict | None:
 
 
 def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
-    """Returns whether another job starts instead of `first`, for a good reason: it fills a node.
+    """Returns whether a job that fills a node starts in the round `one`. It may then start before the job `first`.
 
-    The other job has the same account and priority as `first`, is larger, and leaves no GPU of its node free.
+    The starting job has the same account and priority as `first`, is larger, has one worker, and leaves no GPU of its
+    node free.
     """
     jobs, nodes = played.economy.jobs, played.economy.nodes
     used = [0] * len(nodes)
@@ -470,21 +471,21 @@ def _saved_for(played: Played, first: int) -> float:
     """Returns an upper bound on the GPU-quanta that were available for `first`, the job that its account wants most.
 
     Three sums over all rounds are computed for the job's account, and three for each account above it. The bound is the
-    lowest of all these sums, but at least 0. For each round, the three sums of an account grow by these numbers:
-    - The account's guarantee minus the GPUs that its other jobs hold.
-    - The account's share minus the GPUs that its other jobs hold.
-    - The account's private cluster, counting only the generations where `first` may run.
+    lowest of all these sums, but at least 0. The three sums of an account add up these numbers of each round:
+    - Sum A: the account's guarantee minus the GPUs that its other jobs hold.
+    - Sum B: the account's share minus the GPUs that its other jobs hold.
+    - Sum C: the account's private cluster, counting only the generations where `first` may run.
 
     The *other jobs* of an account are the jobs of the account and of all accounts below it, except `first`. Guarantee,
     share and private cluster are multiplied by `played.served`, because whole gangs cannot use every GPU.
 
     An *outside job* is a waiting job that belongs neither to the account nor to an account below it, and whose owner is
-    not ahead of its share. A round is *contested* if an outside job would fit if the other jobs were gone. In a round
-    that is not contested, the first number counts as at least 0.
+    not ahead of its share. A round is *contested* if an outside job would fit if the other jobs of the account were
+    gone. If a round is not contested, a negative number is replaced by 0 in sum A.
 
-    The GPUs of the other jobs count as 0 in a round that meets three conditions:
+    In sums A and B, the GPUs of the other jobs count as 0 in a round that meets three conditions:
     - `first` waits.
-    - The round is contested, or `first` would fit if the other jobs were gone.
+    - The round is contested, or `first` would fit if the other jobs of the account were gone.
     - No larger job started instead of `first` to fill a node (promise 8b).
     """
     economy = played.economy
@@ -512,8 +513,7 @@ def _saved_for(played: Played, first: int) -> float:
 
 
 def _wanted_most(played: Played, one: PlayedRound) -> list[int]:
-    """Returns the job that each account wants most. For an account that shares evenly there may be several such
-    jobs."""
+    """Returns the job that each account wants most. There may be several for an account whose jobs share evenly."""
     jobs, active = played.economy.jobs, played.oracle(one).active
     first: dict[int, int] = {}
     for j in sorted(active, key=lambda j: (-jobs[j].priority, j)):

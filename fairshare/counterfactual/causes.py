@@ -33,7 +33,7 @@ Key = tuple[int, int]
 class LateJob:
     """A job whose start or end was late by `seconds`, compared with its replay on the private cluster.
 
-    If `at_end` is true, the end was late by this time, otherwise the start.
+    If `at_end` is true, `seconds` is the lateness of the end, otherwise that of the start.
     """
 
     job: PastJob
@@ -367,8 +367,8 @@ def _within_limits(
     `kinds`: the generations that are checked. The attempts in the way are the running gangs that count towards the
     exhausted limits.
 
-    `leaves_idle`: which of two kinds of limits are checked. If true, only limits beyond which a job may still use GPUs
-    that nobody else can use. If false, only limits beyond which a job may use no GPUs at all.
+    There are two kinds of limits, and only one is checked. With `leaves_idle`, these are the limits beyond which a job
+    may still use GPUs that nobody else can use. Without it, they are the limits beyond which a job gets no GPUs at all.
     """
     allowed, using = list(kinds), dict[Key, None]()
     for limit in timeline.limits[job.tenant]:
@@ -449,9 +449,10 @@ def _others_or_own(
 def _is_order_alone(timeline: Timeline, job: PastJob, kinds: Sequence[int], own: Sequence[Key]) -> bool:
     """Returns whether the job waited only for its tenant's other jobs of equal priority.
 
-    `own`: the attempts (running gangs) of the tenant on the generations `kinds`. The result is False in two cases.
-    First, one of these gangs has another priority than the job. Second, another user of the tenant holds more GPUs
-    there than that user's tickets would buy from the private cluster.
+    `own`: the attempts (running gangs) of the tenant on the generations `kinds`. The result is False in two cases:
+    - One of these gangs has another priority than the job.
+    - On these generations, another user of the tenant holds more GPUs than that user's tickets would buy from the
+      tenant's private cluster.
     """
     held: dict[int, int] = {job.user: 0}
     for key in own:

@@ -79,7 +79,7 @@ class PastJob:
     """A job that existed in the period, with its attempts.
 
     - `speeds`: relative speed on each generation, 0 where the job may not run.
-    - `ended`: when the job ended, or None if it has not ended.
+    - `ended`: the time at which the job ended, or None if it has not ended.
     - `runs_to_its_end`: false if a user or a time limit ended the job before its work was done.
     - `carried`: true if the job arrived before the period. Only its attempts within the period are listed. The job is
       replayed, but not reported as late.

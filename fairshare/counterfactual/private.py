@@ -197,8 +197,8 @@ def work_of(job: PastJob, past: Past) -> float:
     - A job that has not ended has infinite work, so that it holds its GPUs until the period ends.
     - If a job ended without running, the time from its arrival to its end counts as work.
 
-    In both cases, the replay has less GPU time left for the tenant's other jobs. The lateness of those jobs is
-    therefore underestimated rather than overestimated.
+    In both cases, less GPU time is left for the tenant's other jobs in the replay, so they start and end later there.
+    Their lateness, which is measured against the replay, is then underestimated rather than overestimated.
     """
     if job.ended is None:
         return math.inf

@@ -40,8 +40,8 @@ def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ..
 def _ratios(rates: Floats, known: Bools) -> Floats:
     """Returns the speed ratio for each pair of generations, as an array (K, K).
 
-    For each job that was measured on both generations, its rate on `second` is divided by its rate on `first`. The
-    entry [first, second] is the median of these ratios. It is NaN if no job was measured on both.
+    The entry [a, b] is for the generations a and b. For each job that was measured on both, the rate on b is divided by
+    the rate on a, and the entry is the median of these ratios. It is NaN if no job was measured on both.
     """
     kinds = rates.shape[1]
     found = np.full((kinds, kinds), np.nan)
@@ -56,9 +56,10 @@ def _ratios(rates: Floats, known: Bools) -> Floats:
 def _fill(filled: Floats, known: Bools, jobs: Ints, sources: Sequence[Floats]) -> None:
     """Fills in the unknown rates of `jobs` in the array `filled` (J, K), in place.
 
-    An unknown rate is computed from a known rate of the same job and the ratio between the two generations. `sources`
-    are arrays of ratios as `_ratios` returns them, tried in order. If an array has ratios to several generations with
-    known rates, the first of these generations is used.
+    An unknown rate is a known rate of the same job on another generation, multiplied by the speed ratio of the two
+    generations. `sources` are arrays of ratios as `_ratios` returns them; a later array is used only if the earlier
+    ones have no such ratio. If several known rates can be used, the one on the generation with the lowest index is
+    taken.
     """
     for second in range(known.shape[1]):
         for ratios in sources:

@@ -102,7 +102,8 @@ class LiveScheduler:
         return places
 
     def ask_again(self, state: State) -> float | None:
-        """Returns the time of the next round: when the policy asks for it, but no later than the end of the quantum.
+        """Returns the time of the next round: the time that the policy asked for, or the end of the quantum if this is
+        earlier.
 
         Returns None if no round is needed before the next event: no job is active, or all jobs run and `asks_idly` is
         false.

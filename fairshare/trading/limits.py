@@ -43,11 +43,11 @@ class TradeLimits:
         return both
 
     def room(self, accounts: Sequence[int], gives: int, takes: int) -> float:
-        """Returns how many GPUs of generation `gives` can be given away in one more trade that counts towards the
-        limits of all `accounts`.
+        """Returns how many GPUs of generation `gives` can still be given away in one trade for GPUs of generation
+        `takes`.
 
-        This is the smallest of the numbers that these accounts may still give away. It is 0 if one of them does not
-        trade one of the two generations. `takes`: the generation of the GPUs that they get in return.
+        The trade counts towards the limits of all `accounts`. The result is therefore the smallest of the numbers that
+        these accounts may still give away. It is 0 if one of them does not trade one of the two generations.
         """
         if not self.deals[np.ix_(accounts, (gives, takes))].all():
             return 0.0
