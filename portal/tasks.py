@@ -21,7 +21,7 @@ LASTS = 20.0  # seconds after which the task begins no further report
 
 @shared_task
 def send_reports() -> None:
-    """Sends the mails with reports that are due, for a limited time.
+    """Sends the mails with reports that are due. Stops after a limited time, even if more mails are due.
 
     Only one worker does this at a time. A report that fails does not delay the others.
     """
@@ -32,7 +32,8 @@ def send_reports() -> None:
 
 @shared_task
 def forget_password_tries() -> None:
-    """Deletes the counters of wrong passwords that began at least 15 minutes ago, because they no longer apply."""
+    """Deletes the counters of wrong passwords that no longer apply: those that began to count at least 15 minutes
+    ago."""
     forget_ended()
 
 

@@ -1,4 +1,7 @@
-"""Lets a view show, beside each field of its form, why the database cannot store the posted text."""
+"""Lets a view show, beside each field of its form, why the database cannot store the posted text.
+
+The database can store neither zero bytes nor lone surrogates (U+D800 to U+DFFF).
+"""
 
 from __future__ import annotations
 

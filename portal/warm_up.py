@@ -32,10 +32,12 @@ def load_pages() -> None:
 def start_local_cluster_check() -> threading.Thread:
     """Starts a thread that asks the database whether a local cluster exists, and returns the thread.
 
+    If a local cluster exists, the portal refuses clients on other machines unless FAIRLOT_LOCAL_BEYOND_LOOPBACK is set.
+    Until the answer arrives, it assumes that one exists, and serves static files only to clients on this machine.
+
     Before this function returns, it waits at most LOOK_SECONDS for the answer. If the answer takes longer, for example
-    because the database cannot be reached, the thread keeps trying. Until the answer arrives, only clients on this
-    machine get static files. The query needs its own thread, because a server may import the portal inside its event
-    loop, where Django allows no queries.
+    because the database cannot be reached, the thread keeps trying. The query needs its own thread, because a server
+    may import the portal inside its event loop, where Django allows no queries.
     """
     thread = threading.Thread(target=_learn, name="warm-up", daemon=True)
     thread.start()

@@ -219,8 +219,7 @@ def lift_of_user(username: str) -> int:
 
 
 def forget_ended() -> None:
-    """Deletes the counters of wrong passwords whose window has ended, because they no longer apply. A window lasts 15
-    minutes.
+    """Deletes the counters of wrong passwords that no longer apply: those that began to count at least 15 minutes ago.
 
     Skips rows that another transaction has locked.
     """

@@ -73,9 +73,11 @@ class NoAnswer(Exception):
 
 
 async def ask(client: Client, work: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Runs `work`, which queries the database, in a thread that pages do not use, and returns its result.
+    """Runs `work`, a function that queries the database, in a thread, and returns its result.
 
-    Raises NoAnswer if no thread becomes free, or the database does not answer, within ASK_SECONDS.
+    Calls `work` with `args` and `named`. The thread comes from a pool that serves only this module, so that these
+    queries do not wait for pages. `client`: the client for whom the query is made. Raises NoAnswer if no thread becomes
+    free, or the database does not answer, within ASK_SECONDS.
     """
     loop = asyncio.get_running_loop()
     if loop not in _threads:
@@ -174,8 +176,8 @@ class HostRequest(ABC):
         """Checks the sender's login and rights. Returns the program's address, or the reason why the sender is not
         admitted.
 
-        `before` is the result of an earlier check, or None. If the program still listens at the earlier address, the
-        same address is returned again.
+        `before` is the result of an earlier check of this request, or None if there was none. If the program still
+        listens at the address in `before`, returns this address.
         """
 
     @abstractmethod
@@ -192,7 +194,7 @@ class HostRequest(ABC):
 
     @abstractmethod
     async def absence(self) -> Absence | None:
-        """Returns why the program is not responding; None if the sender may not know the reason."""
+        """Returns why the program is not responding; None if the sender has no right to see the reason."""
 
     @abstractmethod
     def words_for(self, barred: Barred) -> tuple[int, str]:
@@ -254,11 +256,11 @@ class HostRequest(ABC):
         await sockets.relay(self, admitted)
 
     async def is_still(self, admitted: Admitted) -> bool:
-        """Checks the sender again. Returns whether the sender is still admitted, and the program's address is still
-        that in `admitted`.
+        """Checks the sender again. Returns True if the sender is still admitted and the program still has the address
+        in `admitted`.
 
-        If the database does not answer, returns True. After MOST_UNANSWERED consecutive checks without an answer,
-        returns False.
+        Also returns True if the database does not answer, but False after MOST_UNANSWERED consecutive checks without an
+        answer.
         """
         try:
             found = await self.admit(admitted)
@@ -269,8 +271,8 @@ class HostRequest(ABC):
         return found == admitted
 
     async def noted(self) -> None:
-        """Records, during a long exchange, that a user is using the program. Writes to the database at most once per
-        NOTED_EVERY."""
+        """Records that a user is still using the program, while a long request, a long response or a WebSocket is
+        relayed. Writes to the database at most once per NOTED_EVERY."""
         if time.monotonic() - self.noted_at > NOTED_EVERY.total_seconds():
             await self.note_use()
 
@@ -367,7 +369,7 @@ class SessionRequest(HostRequest):
 class ServiceRequest(HostRequest):
     """A request to the host of a service, which is relayed to a ready replica.
 
-    Users who may use the service are admitted, either with the cookie or with an API token.
+    Users who may use the service are admitted, either with the cookie of the service's host or with an API token.
     """
 
     base, exchange = "/", hosts.SERVICE_DOOR

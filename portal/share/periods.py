@@ -56,10 +56,13 @@ def period_of_days(days: ReportPeriod) -> Period:
 
 
 def asked_stretch(query: Query, usual: str = DEFAULT_PERIOD, *, is_page: bool = False) -> Period:
-    """Returns the period in the URL query: either one of `PERIODS`, which ends now, or whole days as in reports.
+    """Returns the period that the URL query names.
 
-    If the query has no period, returns the period in `PERIODS` with the name `usual`. Raises WrongQuestion for an
-    invalid query. With `is_page`, raises nothing, and uses defaults for the invalid values.
+    - For `?period=` with a name in `PERIODS`, the period ends now.
+    - For a name in `LABELS`, or for `?from=` or `?to=`, the period consists of whole days, as in reports.
+    - Without any of these, the result is the period in `PERIODS` with the name `usual`, which ends now.
+
+    Raises WrongQuestion for an invalid query. With `is_page`, uses defaults for invalid values and raises nothing.
     """
     key = query.get("period", "")
     if key in LABELS or (not key and (query.get("from") or query.get("to"))):

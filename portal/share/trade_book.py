@@ -1,7 +1,7 @@
 """Writes the trade book (the list of trades of GPU time between teams) to a file.
 
-Each trade has a row for each of its two teams that the reader may see. The file also has the totals that the ledger
-booked.
+Each trade has two rows, one for each of its teams. The row of a team that the reader may not see is left out. The file
+also has the totals that the ledger booked.
 """
 
 from __future__ import annotations

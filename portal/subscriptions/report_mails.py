@@ -42,8 +42,8 @@ PAGES: dict[str, str] = {Report.USAGE: "usage", Report.TRADES: "trades", Report.
 class ReportMail:
     """A mail with a report.
 
-    `page` is the path and query of the report's page. `name` is the attached file's name without extension. With
-    `alone`, an attached CSV file has only the table with this key.
+    `page` is the path and query of the report's page. `name` is the attached file's name without extension. `alone` is
+    the key of the only table in an attached CSV file; "" for all tables.
     """
 
     period: ReportPeriod
@@ -157,9 +157,10 @@ def _trades(of: ReportSubscription, period: ReportPeriod) -> ReportMail:
 
 
 def _anomalies(of: ReportSubscription, period: ReportPeriod) -> ReportMail:
-    """Returns a mail about sharing anomalies, with the results of at most one analysis for each cluster.
+    """Returns a mail about sharing anomalies, with the results of one analysis for each cluster.
 
-    Uses the cluster's latest finished analysis, among those whose analysed time ended in the period.
+    This is the cluster's latest finished analysis of a time that ended in `period`. A cluster without such an analysis
+    is left out.
     """
     analyses = analyses_ended_in(of.user, period.begins, period.ends)
     document = document_of_analyses(of.user, analyses, period, tenant=of.tenant)

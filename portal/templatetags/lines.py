@@ -96,8 +96,11 @@ def _event_line(event: JobEvent, now: datetime) -> str:
 
 @register.simple_tag
 def gpu_cells(cells: Iterable[Cell]) -> SafeString:
-    """Renders the cells of a node on the GPU map. Each cell shows the job that holds its GPUs, or the state of its
-    GPU."""
+    """Renders the cells of a node on the GPU map.
+
+    A cell is either a job with the adjacent GPUs that it holds, or a single GPU with its state, such as free or held by
+    another team.
+    """
     address = _job_address()
     return SafeString(
         "\n".join(
