@@ -86,8 +86,9 @@ def ration(gpus: Floats, trade: Ints, capacity_of: Ints, needs: Floats, capacity
     Their new sizes are then 3 and 1. If a trade draws on several capacities, the scarcest decides.
 
     - `gpus` (D,): the size of each trade before, in GPUs.
-    - `trade`, `capacity_of` and `needs`: three arrays of the same length. Each index stands for a trade that draws on a
-      capacity: the number of the trade, the number of the capacity, and the units drawn for each GPU of the trade.
+    - `trade`, `capacity_of` and `needs`: three arrays of the same length. Each position stands for one trade that draws
+      on one capacity. There, `trade` has the index of the trade, `capacity_of` the index of the capacity, and `needs`
+      the units drawn for each GPU of the trade.
     - `capacity`: the available units of each capacity. Infinite means unlimited; negative numbers count as 0.
     """
     some = np.flatnonzero(np.isfinite(capacity[capacity_of]) & (needs > 0))

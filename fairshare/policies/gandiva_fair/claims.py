@@ -7,8 +7,8 @@ enough is decided by `Picked.is_due` and `Picked.is_ahead`.
 
 If a gang would be faster on a generation where its account is owed time, other gangs there make room for it. Three ways
 are tried, in this order:
-1. Other gangs are moved away. Two kinds of them may become slower by that: gangs of accounts that are ahead, and gangs
-   of the same account that gain less by the generation.
+1. Other gangs are moved away. Only two kinds of gangs may become slower by this: gangs of accounts that are ahead, and
+   gangs of the same account that gain less speed on the generation than the gang that moves in.
 2. One larger gang of an account that is ahead changes places with several smaller gangs (`_Swaps`).
 3. Gangs of accounts that are ahead are stopped, if the caller permits it (`preempt_for`).
 """
@@ -33,13 +33,15 @@ def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
     """Moves picked gangs to generations where they are faster and where their account is owed time. Returns the gangs
     that were stopped for this.
 
-    Other gangs make room as described at the top of this file. With `may_stop`, gangs may be stopped to make room;
-    otherwise they are only moved, and the returned list is empty.
+    Other gangs make room as described at the top of this file.
 
-    Within an account, the gangs that gain most speed move first. The account may not be owed enough time of a
-    generation for the next gang in this order. That gang may then only change places with gangs of its own account, and
-    the later gangs do not move to the generation at all. The account thus saves its time there for the gang that gains
-    most.
+    `may_stop`: whether gangs may also be stopped to make room. If false, they are only moved, and the returned list is
+    empty.
+
+    Within an account, the gangs that gain most speed move first. Sometimes the time that the account is owed on a
+    generation is too short for the next gang in this order. That gang can then only change places with gangs of its own
+    account. The account's later gangs do not move to the generation at all, so that the account saves its time there
+    for the gang that gains most.
     """
     facts, speed = picked.facts, picked.facts.speed
     jobs, generations = _faster(picked)
@@ -94,9 +96,11 @@ def _move(picked: Picked, job: int, here: int, k: int, *, only_own: bool = False
     """Moves the picked gang `job` from generation `here` to generation `k`. Returns whether it succeeded; if not,
     nothing changes.
 
-    Other gangs on generation `k` are moved to make room. Those that must yield to `job` (`_yields_to`) may become
-    slower by that. With `only_own`, only gangs of the same account must yield, and the account must not use more of
-    generation `k` afterwards than before.
+    Other gangs on generation `k` are moved to make room. Only gangs that must yield to `job` may become slower by this;
+    see `_yields_to`.
+
+    `only_own`: if true, only gangs of the same account must yield, and the move fails if the account would use more
+    GPUs of generation `k` afterwards than before.
     """
     if not picked.may_change(job, here, k):
         return False
@@ -116,14 +120,15 @@ def _move(picked: Picked, job: int, here: int, k: int, *, only_own: bool = False
 
 
 def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields:
-    """Returns a function of (gang, generation) that says whether the picked gang must leave the generation for `job`,
-    even if it becomes slower.
+    """Returns a function for `make_room` that says which gangs must yield to `job`: make room for it even if they
+    become slower by this.
 
-    `job` now runs on generation `here`. There are two kinds of gangs that must leave:
-    - Gangs of other accounts that are ahead on the generation. With `only_own`, these need not leave.
-    - Gangs of the same account that gain less speed than `job` by running on this generation instead of `here`.
+    The function is called with a picked gang and its generation, to which `job` would move from generation `here`. It
+    returns True for two kinds of gangs:
+    - Gangs of other accounts that are ahead on that generation. With `only_own`, it returns False for these.
+    - Gangs of the same account that gain less speed than `job` by running on that generation instead of `here`.
 
-    Gangs that may not leave their generation, such as running services, are in neither group.
+    It returns False for all gangs that must stay on their generation, such as running services.
     """
     facts = picked.facts
     speed, account = facts.speed, facts.account
@@ -195,8 +200,8 @@ class _Swaps:
     def _larger_gangs(self, here: int, k: int) -> list[int]:
         """Returns the gangs on generation `k` that should leave it in a swap, and may run on generation `here`.
 
-        Their accounts have received so much more than their share of generation `k` that the gang should make room
-        there. The gangs of the account furthest ahead come first.
+        A gang should leave if its account is ahead of its share of generation `k` by the amount that `Picked.is_ahead`
+        describes. The gangs of the account furthest ahead come first.
         """
         facts, picked = self._picked.facts, self._picked
         some = self._movable[picked.generation[self._movable] == k]

@@ -17,7 +17,8 @@ class Counts:
     - Limits on all GPUs of an account. Every gang counts, also a preemptible one.
     - Limits on the GPUs that an account may use in the sharing by tickets. Preemptible gangs do not count, because they
       run only on GPUs that the sharing leaves over.
-    - Limits beyond which an account may only use such GPUs (`limits.claims`). Preemptible gangs do not count.
+    - Limits on the GPUs that an account may claim (`limits.claims`). Beyond them, the account may use only GPUs that
+      the sharing leaves over. Preemptible gangs do not count.
     """
 
     def __init__(self, facts: Facts) -> None:
@@ -38,11 +39,10 @@ class Counts:
         self._binding_claims = self._claims
 
     def beyond_claims(self) -> Counts:
-        """Returns an object for giving out the GPUs that the sharing leaves over. It ignores the limits in
-        `limits.claims`.
+        """Returns an object for giving out the GPUs that the sharing leaves over.
 
-        Beyond these limits, an account may use only GPUs that nobody else can use, and these are such GPUs. The object
-        shares the counts of this one: a gang counted in either is counted in both.
+        The new object ignores the limits in `limits.claims`, because accounts may use these GPUs beyond those limits.
+        Both objects share their counts: a gang that is counted in one of them is also counted in the other.
         """
         counts = copy(self)
         counts._binding_claims = None

@@ -46,9 +46,9 @@ def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | No
     table.
 
     - `rate` (J, K): reported steps per second, NaN if unknown.
-    - `team` (J,): number of each job's team.
-    - `model` (J,): number of the model that each job trains or serves, or NOWHERE if the job names no model. None: no
-      job names a model.
+    - `team` (J,): an index that identifies each job's team.
+    - `model` (J,): an index that identifies the model that each job trains or serves, or NOWHERE if the job names no
+      model. None: no job names a model.
     - `table` (K,): the operator's speed of each generation, NaN if unknown. None: there is no table.
 
     A source counts for a job only if it has speeds for at least two of the generations on which the job was measured;

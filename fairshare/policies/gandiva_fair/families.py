@@ -11,8 +11,9 @@ GPUs. Each family rises to its target: the level at which its members together h
 
 On the way, a set of generations can become a bottleneck: all its GPUs are needed by accounts that can get no more GPUs
 elsewhere. These accounts then stop, and all others continue. A bottleneck is found by Newton's method, as in the
-parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on Computing 18, 1989): a level that is too high
-overloads some minimum cut of the flow network; the next level is the one at which this cut suffices; and so on.
+parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on Computing 18, 1989). If a level is too high,
+some gates cannot let through what accounts need from them (a minimum cut of the flow network). The next level tried is
+the highest at which these gates suffice. This is repeated until no gate is overloaded.
 
 Sizes of arrays: A accounts, F families, K generations; C rows of the network (classes of jobs, or their guarantees); M
 gates (each a limit on the GPUs of one generation for a group of rows).
@@ -78,7 +79,8 @@ class Families(Network):
         - `gates`: the limits on single generations.
         - `bounds`: the least and the most total GPUs of accounts at greater depths, leaf accounts first. Each account
           is a group of rows.
-        - `accounts` and `families`: the same for the accounts of this depth, and for the families.
+        - `accounts`: the A accounts of this depth. Each is a group of rows with bounds on its total GPUs.
+        - `families`: the F families, each as a group of all rows of its members.
         """
         rounding = float(gates.nothing[0]) * (1 + len(flow.able))
         super().__init__(flow, replace(gates, nothing=gates.nothing * 0 + 2 * rounding), bounds)
@@ -193,16 +195,18 @@ class Families(Network):
         - `full` (M,): marks the overloaded gates (limits on single generations), and all gates to which GPUs could be
           moved from them. They form a cut of the network: no account can move GPUs from a marked gate to one that is
           not marked.
-        - `progress`: the fraction of `rise` that accounts have made, at which they need more GPUs than the marked gates
-          let through.
+        - `progress`: the fraction of `rise` that was tried. At this fraction, accounts need more GPUs than the marked
+          gates let through.
 
-        Returns a pair. The first element is a smaller fraction of the rise, at which the GPUs of the marked gates
-        suffice (one step of Newton's method). The second is a mask (A,) of the accounts that must stop there. They meet
-        two conditions:
-        - Each further GPU of the account would have to come from the marked gates.
-        - The account's family already needs as many GPUs of the marked gates as it must get there to reach its total.
-          Until then, its members can rise without increasing the load of these gates, because the GPUs that the family
-          must get there count from the start.
+        Returns a pair:
+        - A smaller fraction of the rise, at which the GPUs of the marked gates suffice (one step of Newton's method).
+        - A mask (A,) of the accounts that must stop at this fraction.
+
+        An account must stop if two conditions are met:
+        - It can get more GPUs only through the marked gates.
+        - Its family needs at least as many GPUs of the marked gates as it must get through them in any case to reach
+          its total. These GPUs count as needed from the start of the rise. While the family needs no more than these,
+          its members can rise without more load on the marked gates.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))

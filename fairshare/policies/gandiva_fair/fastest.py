@@ -4,7 +4,7 @@ A *row* is a class of similar jobs, or the guarantee of a class. A *gate* is a l
 group of rows; gates are nested like the accounts. The GPUs that a gate has left can still be given to the rows that it
 limits.
 
-Sizes of arrays: C or R rows, K generations, M gates.
+Sizes of arrays: C rows of the network, R rows of a selection of them, K generations, M gates.
 """
 
 from __future__ import annotations

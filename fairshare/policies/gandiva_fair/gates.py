@@ -2,7 +2,8 @@
 
 The consumers of the network are rows: classes of similar jobs, or the guaranteed GPUs of such a class (`flow.py`). A
 gate limits how many GPUs of one generation a set of rows may have together. Gates are nested: the limit of an account
-lies inside the limits of the accounts above it. The outermost gates are the GPUs that can be given out.
+lies inside the limits of the accounts above it. Each row belongs to one *pool*: the GPUs of each generation that the
+rows of the pool share. The outermost gates are the pools' numbers of GPUs, one gate for each pool and generation.
 
 `shares.py` creates the gates. `network.py` divides GPUs within them. M is the number of gates, C the number of rows, K
 the number of generations.
@@ -31,8 +32,8 @@ class Gates:
     A row is *behind* a gate if the gate limits the row's GPUs of the gate's generation. On each generation, the gates
     of a row form a chain from its innermost gate to its outermost gate. A row is *directly behind* its innermost gate.
 
-    The rows are divided into G pools. Each pool has some GPUs of each generation, which are divided among its rows.
-    These numbers of GPUs are the outermost gates: one gate for each pool and generation.
+    Each row belongs to one of G pools. A pool has a number of GPUs of each generation, which are divided among its
+    rows. Each of these numbers is the capacity of one outermost gate.
     """
 
     most: Floats  # (M,) GPUs that the gate lets through

@@ -6,7 +6,7 @@ gets other GPUs or stays where it is. Moves are made only within this plan, befo
 A gang that is larger than the gang to be placed is moved only in two cases:
 
 - This round has placed it elsewhere than on the nodes where it runs or ran last.
-- The caller says that it must leave its generation.
+- The caller says that it must make room even if it becomes slower (`yields` of `make_room`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ def make_room(
     Returns the moved gangs, each with the place that it left. Returns None and changes nothing if the gang cannot be
     placed.
 
-    - `may_change` (gang, from, to): whether limits allow a gang to change from one generation to another.
-    - `yields` (gang, generation): whether a gang must leave the generation if it finds room anywhere else, even if it
-      becomes slower.
+    - `may_change`: a function that is called with a picked gang, its generation, and another generation. It returns
+      whether limits allow the gang to change from the first generation to the second.
+    - `yields`: a function that is called with a picked gang and its generation, on which `job` needs room. It returns
+      True if the gang must make room wherever else it fits, even if it becomes slower there or is larger than `job`.
+      Gangs for which it returns False move only to GPUs on which they are about as fast or faster.
     """
     if places.facts.size[job] > sum(places.free_gpus):
         return None

@@ -86,7 +86,7 @@ class Margins:
         less progress. For each trader, jobs with the lowest speed-up come first.
 
         At a price above 1, an account gets more GPUs than it sells. Its next waiting jobs run on the additional GPUs.
-        An additional GPU counts as the mean progress that one GPU gives these jobs.
+        The progress that an additional GPU adds is estimated as a mean over these jobs.
         """
         return self._blocks(self._on_fast, self._waits, np.maximum, sells=True)
 
@@ -96,8 +96,8 @@ class Margins:
         The price limit of a block is the highest price, in slow GPUs for one fast GPU, at which the account makes no
         less progress. For each trader, jobs with the highest speed-up come first.
 
-        At a price above 1, an account pays with more GPUs than it buys. Its last running jobs lose these GPUs. A lost
-        GPU counts as the mean progress that one GPU gives these jobs.
+        At a price above 1, an account pays with more GPUs than it buys. Its last running jobs lose the difference. The
+        progress that is lost with each GPU is estimated as a mean over these jobs.
         """
         return self._blocks(self._on_slow, self._runs, np.minimum, sells=False)
 
@@ -110,8 +110,9 @@ class Margins:
         progress stays the same.
 
         - `gpus` (S,): GPUs that each entry can trade.
-        - `affected` (S,): for sales, the GPUs that each entry's job still waits for, and could get from what its
-          account gains. For purchases, the GPUs of the pair on which the job runs, and which its account could lose.
+        - `affected` (S,): the GPUs by which each entry's job can gain or lose when its account trades. A seller gains
+          GPUs at a price above 1, so for sales these are the GPUs that the job still waits for. A buyer loses GPUs
+          then, so for purchases these are the GPUs of the pair on which the job runs.
         - `strictest`: the numpy function that returns the stricter of two price limits: `maximum` for sales, `minimum`
           for purchases.
         - `sells`: true for sales, false for purchases.

@@ -4,15 +4,20 @@ limits.
 The consumers are rows: classes of similar jobs, or the guaranteed GPUs of such a class (`flow.py`). There are two kinds
 of limits:
 
-- A *gate* is a capacity: the most GPUs of one generation that a set of rows may hold together (`gates.py`). The
-  outermost gates belong to pools. A pool is the GPUs that are divided among a set of rows.
+- A *gate* is a capacity: the most GPUs of one generation that a set of rows may hold together (`gates.py`). These rows
+  are *behind* the gate. The outermost gates are the GPUs of pools. A pool has a number of GPUs of each generation,
+  which are divided among a set of rows; each of these numbers is one outermost gate.
 - A *group* is a set of rows with bounds on their total GPUs over all generations, for example the rows of one account.
 
 First, rows get GPUs even if gates become overloaded. The excess is then moved to gates that have free capacity, along
 shortest paths in a residual graph. All paths of the same length are used together (blocking flows, Dinic 1970). The
-nodes of this graph are the gates. An arc from one gate to another stands for all GPUs that could be moved from the
-first to the second: a row exchanges GPUs of one generation for GPUs of another, or two rows of a group exchange GPUs.
-Excess that cannot be moved lies behind a minimum cut. It is taken back from the rows.
+nodes of this graph are the gates. An arc leads from one gate to another if rows can hold fewer GPUs behind the first
+gate and as many more behind the second. There are two ways:
+- A row that is behind both gates gives up GPUs of one generation and gets GPUs of another.
+- A row behind the first gate gives up GPUs, and another row of its group, behind the second gate, gets as many.
+
+If no path leads from an overloaded gate to free capacity, its excess cannot be moved and is taken back from rows. The
+gates that can be reached from it are then a minimum cut of the network: a bottleneck that limits the total of all rows.
 
 `shares.py` uses the network to compute guarantees and shares, and `families.py` extends it. C is the number of rows, K
 the number of generations, M the number of gates, N the number of groups.
@@ -239,8 +244,8 @@ class Network:
     def wanted(self, who: Bools | None = None) -> Floats:
         """Returns how many more GPUs each row can get within the upper bounds of its groups, as an array (C,).
 
-        If a group may not get all GPUs that its rows can use, its rows are reduced by the same factor. Gates are not
-        considered.
+        If an upper bound does not allow all GPUs that the rows of a group can use, the numbers of these rows are
+        multiplied by the same factor. Gates are not considered.
 
         `who` (C,): marks the rows that may get GPUs, by default all. The result is 0 for all other rows.
         """
@@ -282,12 +287,13 @@ class Network:
     def _fit(self) -> bool:
         """Changes the GPUs that rows hold until no gate is overloaded.
 
-        GPUs are moved to other gates as far as possible. The rest is taken back from rows behind overloaded gates. If
-        these rows can give up no more GPUs, rows behind other gates lose GPUs: gates to which GPUs of an overloaded
-        gate could be moved.
+        The steps are:
+        1. GPUs are moved from overloaded gates to other gates, as far as possible.
+        2. The rest is taken back from rows behind overloaded gates.
+        3. If these rows can give up no more GPUs, GPUs are also taken back from rows behind other gates: those to which
+           GPUs of an overloaded gate could be moved.
 
-        Returns whether rows behind such other gates lost GPUs. In this case, more GPUs than necessary may have been
-        taken back.
+        Returns whether GPUs were taken back in step 3. In this case, it can be more GPUs than necessary.
         """
         gates, elsewhere = self.gates, False
         while (stuck := self._balance()).any():
@@ -306,7 +312,7 @@ class Network:
     def _excess(self) -> Floats:
         """Returns the GPUs of each generation to take back from rows behind overloaded gates, as an array (K, C).
 
-        The groups of these rows keep their lower bounds, so that gates can remain overloaded.
+        No group of these rows falls below its lower bound. The result can therefore be less than the overload.
         """
         gates, over = self.gates, np.maximum(-self.left, 0.0)
         more = self._spare(gates.before(gates.least_outside(np.where(over > 0, 0.0, 1.0)) < 1))
@@ -433,8 +439,8 @@ class _Residual:
     """The residual graph of a network flow. Its nodes are the M gates.
 
     An arc from one gate to another says that load can be moved from the first to the second. The load of a gate is the
-    GPUs that rows behind it hold. Most arcs stand for exchanges between rows. Others connect a gate with the next gate
-    outside it.
+    GPUs that rows behind it hold. Most arcs stand for exchanges of GPUs, by one row or between two rows of a group.
+    Others connect a gate with the next gate outside it, because rows behind the inner gate also load the outer gate.
     """
 
     gates: Gates

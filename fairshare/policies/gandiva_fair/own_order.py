@@ -226,13 +226,17 @@ def _in_slow_gpus(rate: Floats, speed: Floats, able: Bools) -> Floats:
     - `speed` (R, K): the result of `_speed`.
     - `able` (R, K): whether each job may run on each generation.
 
-    The mean speed of all measured jobs says which generation is slowest, and how many of its GPUs one GPU of another
-    generation is worth on average. For a single job, the result is:
+    The *typical worth* of a generation is the number of GPUs of the slowest generation that one of its GPUs is worth on
+    average. It is computed from the mean speeds of all jobs that were measured on at least two generations. These means
+    also say which generation is the slowest.
 
-    - this average, on the slowest generation on which the job was measured
-    - a number in proportion to the job's rates, on the other generations on which the job was measured
-    - this average, on generations where the job's rate is unknown
-    - 0, on generations where the job may not run
+    For a single job, the result is:
+
+    - on the slowest generation on which the job was measured: the typical worth
+    - on each other generation on which it was measured: this typical worth, multiplied by the job's rate there and
+      divided by its rate on that slowest generation
+    - on generations where its rate is unknown: the typical worth
+    - on generations where it may not run: 0
     """
     known = (rate > 0) & ((rate > 0).sum(axis=1) > 1)[:, None]
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)

@@ -207,8 +207,9 @@ class Picked:
 
         Returns False and changes nothing if the gang cannot be placed, or if limits do not allow the result.
 
-        `yields` (gang, generation): whether a gang must leave the generation if it finds room anywhere else, even if it
-        becomes slower.
+        `yields`: a function that is called with a picked gang and its generation, on which `job` needs room. It returns
+        True if the gang must make room wherever else it fits, even if it becomes slower there or is larger than `job`.
+        Gangs for which it returns False move only to GPUs on which they are about as fast or faster.
         """
         moved = make_room(self.places, job, generations, self.may_change, yields)
         if moved is None:

@@ -108,8 +108,9 @@ def _fill_nodes(picked: Picked, turns: Turns) -> bool:
     For example, a gang of 4 GPUs would start on a node with 8 GPUs, and the other 4 are free. A gang of 8 GPUs replaces
     it.
 
-    Both gangs have one worker, and the same account and priority. A gang is not replaced if the guarantees of the
-    account and of all accounts above it cover the account's picked gangs, but would not cover the additional GPUs.
+    Both gangs have one worker, and the same account and priority. The larger gang needs additional GPUs. There is no
+    replacement if the guarantees of the account and of all accounts above it cover the account's picked gangs now, but
+    would not cover these additional GPUs as well.
     """
     facts, places, found = picked.facts, picked.places, False
     priority: list[int] = facts.jobs.priority.tolist()
@@ -146,8 +147,8 @@ def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, unused: int) -> bo
 
     The search ends without a replacement if it meets one of two kinds of running gangs:
     - A running gang that fits, but is too small to fill the node.
-    - A running gang that fills the node but may not replace `job`, for example because the account wants `job` most of
-      all its gangs.
+    - A running gang that fills the node but cannot replace `job`. For example, no running gang replaces the gang that
+      the account wants most of all.
     """
     facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + unused
     if not turns.is_same_claim(job, unused):

@@ -80,8 +80,9 @@ def _should_be_measured(jobs: Jobs, able: Bools, generation: Ints, picked: Ints)
     """Returns which of the gangs in `picked` should be measured on another generation, as a mask with one entry for
     each of them.
 
-    Such a gang continues on a generation where its speed is known. It may also run on a generation where its speed is
-    not known.
+    A gang should be measured if two conditions are met:
+    - It was picked for the generation on which it runs now, and its speed there is known.
+    - It may also run on a generation where its speed is not known.
 
     - `able` (J, K): whether each job may run on each generation.
     - `generation` (J,): the generation for which each gang was picked.
@@ -100,11 +101,12 @@ def _partner(jobs: Jobs, able: Bools, generation: Ints, own: Ints, first: int) -
     A gang is suitable if all of this is true:
     - It has the same number of workers, and of GPUs per worker, as `first`.
     - It was picked for a generation on which `first` may run and has not been measured.
-    - It may run on the generation of `first`.
-    - It has been measured on the generation for which it was picked, or has not been measured on that of `first`.
+    - It may run on the generation for which `first` was picked.
+    - It is not a gang that has been measured on that generation, but not on the one for which it was picked. Such a
+      gang would have to come back to be measured there.
 
-    A gang that has not been measured on the generation of `first` is preferred, because the swap then gives two
-    samples.
+    A gang that has not been measured on the generation for which `first` was picked is preferred, because the swap then
+    gives two samples.
 
     - `able` (J, K): whether each job may run on each generation.
     - `generation` (J,): the generation for which each gang was picked.

@@ -70,9 +70,9 @@ def _remaining_needs(
     - `jobs`: the gangs, in the order in which the search places them.
     - `prefer`: for each gang, the generations that it accepts.
 
-    The result has one pair for each set of generations that is the choice of some gang. The first entry of the pair is
-    the set. The second entry is a list of `len(jobs)` + 1 numbers: number i is the GPUs needed when the first i gangs
-    are placed. It counts the gangs in `jobs[i:]` that accept no generation outside the set.
+    The result has one pair for each different set of generations in `prefer`. The first element of the pair is the set.
+    The second is a list of `len(jobs)` + 1 numbers. Entry i of the list is the GPUs that are still needed once the
+    first i gangs are placed: the sum over the gangs in `jobs[i:]` that accept no generation outside the set.
     """
     found = []
     for choice in sorted(map(frozenset, set(map(tuple, prefer))), key=sorted):

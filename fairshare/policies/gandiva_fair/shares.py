@@ -170,9 +170,11 @@ class _Limits:
         There is a group for each account, with all rows below the account. Its upper bound is the account's limit. Its
         lower bound is the account's guarantee, which must not be taken away.
 
-        The result maps each depth of the tree to the groups of the inner accounts there, the deepest depth first.
-        Depths at which no bound has an effect are left out, and so are depths closer to the root than `depth`. Before
-        these entries, there is one for the leaf accounts of all depths. Its key is the number of depths in the tree.
+        The result is a mapping. Its entries are in this order:
+        1. The groups of the leaf accounts of all depths. The key of this entry is the number of depths in the tree.
+        2. For each depth of the tree, the groups of the inner accounts there, the deepest depth first. The key is the
+           depth. Depths at which no bound has an effect are left out, and so are depths closer to the root than
+           `depth`.
 
         - `depth`: the smallest depth in the result.
         - `guaranteed` (T,): guaranteed GPUs of each account in total.
@@ -231,8 +233,11 @@ def _with_guarantee_rows(flow: Flow) -> Flow:
 def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
     """Gives rows additional GPUs until all rows together have as many as possible, on generations where they are fast.
 
-    First, rows get free GPUs on their fastest generations. Then GPUs are divided again if more GPUs can be used in
-    total. First, each row keeps at least the number of GPUs that it has. After that, rows may also lose GPUs.
+    The steps are:
+    1. Rows get free GPUs on their fastest generations.
+    2. If more GPUs can be used in total, GPUs are divided again. Each row keeps at least its number of GPUs, possibly
+       on other generations.
+    3. If still more GPUs can be used in total, GPUs are divided once more. Rows can now also lose GPUs to other rows.
 
     - `flow`: the rows, changed in place.
     - `gates`: limits on single generations. The outermost gates are the GPUs that can be given out.

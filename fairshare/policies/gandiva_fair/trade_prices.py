@@ -49,9 +49,11 @@ class Grain:
     - `slices`: the number of equal parts into which each offer is cut.
     - `step`: the unit of trades in GPUs of the fast generation. The size of a trade is a multiple of it.
     - `min_gpus`: the minimum size of a trade in GPUs. It is lower if one of the parties holds few GPUs.
-    - `blocks`: if not empty, parties trade with nearby parties where possible. Each number is a size of blocks of
-      parties with neighbouring indices. Parties trade within blocks of the first size, then within blocks of the next
-      size, and so on. Size 0 stands for one block of all parties.
+    - `blocks`: if not empty, parties trade with parties of nearby indices where possible. For each number n of the
+    tuple, in order, parties are divided into blocks of n parties with neighbouring indices, and trade only within their
+    block. For
+      example, (4, 16, 0) lets parties 0 to 3 trade among themselves first, then parties 0 to 15, then all. The number 0
+      stands for one block of all parties.
     """
 
     slices: int  # slices of each offer
@@ -179,8 +181,8 @@ def match_offers(
 
     - `has`: the slow GPUs with which each trader can pay, by index of the trader.
     - `pricing`: how a price is set. "between": the geometric mean of the ratios of the seller and the buyer.
-      "second_price": the next ratio, at or below the buyer's, that another party offers on the pair, to buy or to sell,
-      but at least the seller's ratio.
+      "second_price": the ratio of the next offer after the buyer's that another party makes, but at least the seller's
+      ratio. The next offer is found among all offers on the pair, to buy and to sell, sorted from the highest ratio.
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
     - `grain`: the units and minimum sizes of trades.
     - `held` (T,): all GPUs of each account. A party that holds few GPUs may make smaller trades.
@@ -205,9 +207,11 @@ def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
     × slices,).
 
     Slices are sorted by pair of generations. Within a pair, the slices with the best ratio come first: the lowest ratio
-    if `sells` is true, otherwise the highest. For this, the ratio of an offer's later slices counts as worse than that
-    of its first slice. Offers with nearly the same ratio therefore take turns, so that no offer gains much by a
-    slightly better ratio than others.
+    if `sells` is true, otherwise the highest.
+
+    In this order, each slice of an offer counts with a worse ratio than the slice before it. The slices of offers with
+    nearly the same ratio therefore alternate. Without this, all slices of an offer would come before those of an offer
+    with a slightly worse ratio, and a slightly better ratio would gain much.
     """
     worse = NEAR ** ((np.arange(slices) + 0.5) / slices)
     rank = offers.ratio[:, None] * (worse if sells else -1 / worse)

@@ -92,9 +92,9 @@ class Turns:
         - `shares`: the GPUs that each account should have, by guarantee and in total.
         - `balances`: the GPU time that each account is owed from earlier rounds.
         - `lottery`: the random generator of the lottery, or None for stride scheduling.
-        - `strict` (T,): whether a limit applies to the account or to an account above it. If the next gang of a leaf is
-          not a claim, the leaf can skip it and offer a later gang that is a claim. A strict leaf skips at most one gang
-          in this way, any other leaf at most SCAN gangs.
+        - `strict` (T,): whether a limit applies to the account or to an account above it. This decides how many gangs a
+          leaf can skip: if its next gang is not a claim, it can skip the gang to offer a later gang that is a claim. A
+          leaf marked True skips at most one gang in this way, a leaf marked False at most SCAN gangs.
         """
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
@@ -201,7 +201,7 @@ class Turns:
 
     def picked(self, job: int) -> None:
         """Records that a gang was picked, whether or not `next` returned it. If its leaf saved guaranteed time for it,
-        this ends."""
+        the leaf stops saving."""
         account = self._account[job]
         self.taken[job] = 1
         self.charge(account, self._size[job])
@@ -215,7 +215,8 @@ class Turns:
         """Records that the gang returned by `next` was not picked, for lack of room or because of limits. Its leaf then
         makes its next offer.
 
-        With `postpone`, the leaf offers the gang once more, after its other jobs of the same priority.
+        `postpone`: if true, the gang is *postponed*: its leaf offers it a second time, after its other jobs of the same
+        priority.
         """
         account = self._account[job]
         position = self._heads.get(account, 0)
@@ -230,8 +231,11 @@ class Turns:
         self._refresh(account)
 
     def is_postponed(self, job: int) -> bool:
-        """Returns whether the gang was declined with `postpone`, and is the first such gang that its leaf will offer
-        again."""
+        """Returns whether the gang is postponed (see `declined`), and is the one among its leaf's postponed gangs that
+        comes next.
+
+        If `next` has just returned the gang, True means that this is its second offer.
+        """
         late = self._postponed.get(self._account[job])
         return late is not None and len(late) > 0 and late[0][2] == job
 
@@ -255,10 +259,10 @@ class Turns:
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
-        """Returns whether `more` additional GPUs leave the job's account on the same side of its guarantees as before.
+        """Returns False if `more` additional GPUs would bring the job's account beyond its guarantees, otherwise True.
 
-        The result is False if the account's picked gangs are covered by the guarantees of the account and of all
-        accounts above it, but would not be with `more` additional GPUs. Otherwise it is True.
+        The account is beyond its guarantees if its picked gangs are not covered by the guarantees of the account and of
+        all accounts above it. If the account is already beyond them, the result is True.
         """
         account = self._account[job]
         left = self._covered(account)
@@ -328,9 +332,10 @@ class Turns:
             heapq.heapreplace(self._heap, offer)
 
     def _store_arrival(self, offer: Offer) -> None:
-        """Stores the time at which the winning offer of the lottery arrives. `_rank` explains these times.
+        """Stores the arrival time of `offer`, which has just won the lottery. `_rank` explains arrival times.
 
-        Offers drawn afterwards in the same stage, and with the same whole number in their rank, get later times.
+        Offers that are drawn afterwards get later times if they are in the same stage and have the same whole number in
+        their rank.
         """
         stage, rank = offer[0], offer[2]
         whole = math.ceil(rank) - 1
@@ -391,13 +396,13 @@ class Turns:
         yield from map(self._offer, accounts[~offers].tolist())
 
     def _overtakes(self, account: int, job: int) -> bool:
-        """Returns whether the leaf `account` saves guaranteed time for another gang that `job` would overtake if it ran
-        now.
+        """Returns whether `job` would overtake another gang of the leaf `account` if it ran now.
 
-        Only saved-for gangs count that accept at least one of the generations of `job`. The result is also False in two
-        cases:
+        It would if the leaf saves guaranteed time for another gang, and both gangs may run on a common generation. A
+        gang that was skipped because it would overtake counts in the same way as a gang for which the leaf saves. The
+        result is False in two exceptional cases:
         - The leaf saves guaranteed time for `job`, too.
-        - `job` was postponed (see `declined`), and did not overtake a saved-for gang at that time.
+        - `job` was postponed (see `declined`), and this method returned False for it when it was postponed.
         """
         if not self._saved_on.get(account, 0) & self._choice[job]:
             return False
@@ -406,10 +411,9 @@ class Turns:
     def _stage(self, account: int, job: int) -> int:
         """Returns the number of the stage in which the gang is served. Lower numbers are served first.
 
-        The stages are described at the top of this file. Stage 2 is divided further: the number depends on the first
-        account above the leaf whose guarantee does not cover the gang. The closer this account is to the root, the
-        earlier the gang is served. In rounds between two quanta (`Settings.reclaim`), the gangs of stage 2 belong to
-        stage 3.
+        The stages are described at the top of this file. Stage 2 is divided further by the nearest account above the
+        leaf whose guarantee does not cover the gang: the closer this account is to the root, the earlier the gang is
+        served. In rounds between two quanta (`Settings.reclaim`), the gangs of stage 2 belong to stage 3.
         """
         if not self._is_due[account]:
             return self._beyond[account]
@@ -424,8 +428,11 @@ class Turns:
         return WITHIN_OWN_GUARANTEE + self._depth[above] if is_own else self._beyond[account]
 
     def _covered(self, account: int) -> float:
-        """Returns how many more GPUs all guarantees cover in this quantum: that of the account and those of the
-        accounts above."""
+        """Returns how many more GPUs the guarantees of the account and of all accounts above it cover in this quantum.
+
+        A GPU counts only if each of these guarantees covers it, so the result is the minimum over the accounts. It is
+        negative if a guarantee is already exceeded.
+        """
         spare, parent, left = self._spare, self._parent, math.inf
         while account != NOWHERE:
             left = spare[account] if spare[account] < left else left  # noqa: FURB136 - a call costs more
@@ -443,10 +450,11 @@ class Turns:
         number says by how many quanta the leaf is ahead of its share, rounded down. In stages 3 and 4, it is 1 if
         `kept` is positive, otherwise 0.
 
-        The random number encodes an arrival time, and the earliest arrival wins. Each leaf has a Poisson process of
-        arrivals. Its rate is the leaf's share divided by the GPUs of its gang; in stage 3, the GPU time that the leaf
-        is owed is added to its share. A leaf that does not win keeps its number. A new draw would not change its
-        chances, because Poisson processes have no memory.
+        The random number encodes an arrival time: the earlier the arrival, the lower the number, so that the earliest
+        arrival wins. Each leaf has a Poisson process of arrivals. The arrival rate is the leaf's share divided by the
+        GPUs of its gang. In stage 3, what the leaf is owed (GPU time divided by the quantum) is added to its share. A
+        leaf that does not win keeps its number. A new draw would not change its chances, because Poisson processes have
+        no memory.
 
         `kept`: GPUs of the gangs for which the leaf saves guaranteed time. They count as if these gangs already ran.
         """

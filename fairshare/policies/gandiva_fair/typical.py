@@ -24,7 +24,7 @@ def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Flo
     rate remains NaN if no job of the account allows an estimate.
 
     - `rate` (J, K): measured steps per second, NaN where unknown.
-    - `able` (J, K): whether each job may run on each generation. Only these rates are estimated.
+    - `able` (J, K): whether each job may run on each generation. Rates are estimated only where it may run.
     - `account` (J,): the account of each job.
     - `accounts`: the number of accounts.
     """

@@ -9,10 +9,14 @@ The conditions use shadow prices: what an account or a class would gain if a con
 - `limit_gain`: the progress that a class gains if it can use one more GPU of a particular generation. It is 0 unless
   gangs of the class's shape leave GPUs of the generation unused.
 
-If a class uses one more GPU of a generation, the following progress is forgone elsewhere, in GPUs of full speed:
-`worth` × price, because the account spends the price, plus `gain` and `limit_gain`, because the class can then use one
-GPU less elsewhere. The sum of the three is the cost of the GPU. The *loss* of the class on the generation is this cost
-minus its speed there, that is, minus the progress that it makes with the GPU.
+If a class uses one more GPU of a generation, it forgoes progress elsewhere. The *cost* of the GPU is the sum of three
+amounts, in GPUs of full speed:
+- `worth` × price, because the account spends the price of the GPU;
+- `gain`, because the class can then use one GPU less of all generations together;
+- `limit_gain`, because the class can then use one GPU less of this generation.
+
+The *loss* of the class on the generation is this cost minus its speed there, which is the progress that it makes with
+the GPU.
 
 In an equilibrium, no amount in the following pairs is negative, and at least one amount of each pair is zero
 (complementary slackness):
@@ -130,8 +134,8 @@ class Conditions:
         - The sign (1, -1 or 0) of the determinant of the K × K matrix that says how excess demand falls as prices rise
           (`change` of `_solve`). It helps to recognise the path of solutions; see `equilibrium.py`.
 
-        The linear system is reduced in two steps, first by the unknowns of each class, then by those of each account,
-        so that only the K prices remain to be solved for. Differences of large, nearly equal numbers are rewritten as
+        The unknowns of the linear system are eliminated in two steps, first those of each class, then those of each
+        account. Only the K prices remain to be solved for. Differences of large, nearly equal numbers are rewritten as
         sums of small numbers, to avoid rounding errors.
         """
         economy, now = self._economy, self._pairs(point)
@@ -182,7 +186,10 @@ def _solve(change: Floats, excess: Floats) -> Floats:
     Excess demand is the GPUs that accounts want to buy minus those that exist.
 
     - `change` (K, K): how much the excess demand for each generation falls when the logarithm of each price rises.
-    - `excess` (2, K): the excess demand for each generation, in two independent cases that are solved together.
+    - `excess` (2, K): the excess demand for each generation, in two cases that are solved together but do not depend on
+      each other. They are the first two results of `Conditions.newton`: index 0 is for the step of Newton's method,
+      index 1 for the derivative with respect to the logarithm of the slack. In index 1, the excess demand is also a
+      derivative.
 
     The result is NaN if the matrix is singular.
     """
@@ -214,10 +221,12 @@ class _Classes:
         """Returns by how much the GPUs that each class uses on each generation change, as an array (2, C, K).
 
         Two changes have this effect:
-        - `loss` (2, C, K): the decrease of the loss of each class on each generation.
-        - `waits` (2, C): the increase of the GPUs that each class can use in total.
+        - `loss` (2, C, K): by how much the loss of each class on each generation *falls*. Positive numbers are
+          decreases.
+        - `waits` (2, C): by how much the GPUs that each class can use in total rise.
 
-        The first axis of all arrays stands for two independent cases, which are computed together.
+        The first axis of all arrays stands for the first two results of `Conditions.newton`: index 0 for the step,
+        index 1 for the derivative with respect to the logarithm of the slack. Neither depends on the other.
         """
         found: Floats = self._part * (
             self._rest * loss - (self._each * loss) @ self._others + waits[..., None]
@@ -228,10 +237,12 @@ class _Classes:
         """Returns by how much the `gain` of each class changes, as an array (2, C).
 
         `gain` is the progress that a class gains if its jobs can use one more GPU. Two changes have this effect:
-        - `loss` (2, C, K): the decrease of the loss of each class on each generation.
-        - `waits` (2, C): the increase of the GPUs that each class can use in total.
+        - `loss` (2, C, K): by how much the loss of each class on each generation *falls*. Positive numbers are
+          decreases.
+        - `waits` (2, C): by how much the GPUs that each class can use in total rise.
 
-        The first axis of all arrays stands for two independent cases, which are computed together.
+        The first axis of all arrays stands for the first two results of `Conditions.newton`: index 0 for the step,
+        index 1 for the derivative with respect to the logarithm of the slack. Neither depends on the other.
         """
         found: Floats = self._all * ((self._each * loss).sum(axis=-1) - waits)
         return found
@@ -239,13 +250,14 @@ class _Classes:
     def slopes(self, economy: Economy, price: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns how much the GPUs that each account uses change when the losses of its classes decrease.
 
-        All classes of an account have the same decrease. `price` (K,): the vector p of prices. The result is three
-        arrays:
-        - (L, K, K): the matrix A of each account. Entry (i, j) is the change of the GPUs of generation i per decrease
-          of the loss on generation j.
-        - (L, K): the products A p. They say how much the use of each generation falls when losses rise in proportion to
-          prices.
-        - (L,): the products p A p. They say how much less the account then spends.
+        The losses of all classes of an account decrease by the same amount. `price` (K,): the vector p of prices.
+
+        The result is three arrays:
+        - (L, K, K): the matrix A of each account. Entry (i, j) says how many more GPUs of generation i the account uses
+          for each unit by which the loss on generation j decreases.
+        - (L, K): the products A p. If the loss on each generation rises by its price, the use of each generation falls
+          by these numbers.
+        - (L,): the products p A p. The account then spends less by these amounts.
         """
         kinds = np.arange(len(price))
         between = np.stack(

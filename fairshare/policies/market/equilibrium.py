@@ -102,7 +102,8 @@ class _Path:
         """Tries to move along the path by `length`, in units of the direction vector. Returns the length to try next.
 
         The predictor takes a straight step in the current direction. The corrector, Newton's method, then leads back to
-        the path. If it fails, the position stays where it is, and the returned length is shorter.
+        the path. If the corrector fails, the returned length is shorter, and the position at most moves nearer to the
+        path.
         """
         ahead = self.point + length * self.direction
         near = ON_PATH if ahead[-1] > np.log(LITTLE_SLACK) else AT_END
@@ -115,9 +116,10 @@ class _Path:
     def _correct(self, point: Floats, near: float, length: float) -> int | None:
         """Moves from `point` to the path, and makes the result the new position. Returns the number of Newton steps.
 
-        The movement is at right angles to the current direction of the path. Returns None and keeps the old position if
-        the path is not reached, or if the point reached is on a part of the path that does not continue the current
-        one.
+        The movement is at right angles to the current direction of the path. Returns None and keeps the old position in
+        two cases:
+        - Newton's method does not reach the path.
+        - It reaches a part of the path that does not continue the part where the old position is.
 
         - `near`: the point counts as on the path if the last Newton step is shorter than this.
         - `length`: the length of the step along the path that led to `point`.
