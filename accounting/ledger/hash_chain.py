@@ -673,10 +673,13 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
     """Returns a description of how a month's rows differ from a seal (hash-chain link) of its rollups; None if they
     match.
 
-    `stands`: whether `seal` is the month's last seal of rollups. A month gets a new seal each time it is archived. If
-    the month is restored between two archivings, its usage rollups may change. Therefore the usage rollups are compared
-    only with the last seal, and only while the month is archived. The rows with each node's GPU time by hour never
-    change, so they are always compared.
+    The rows with each node's GPU time by hour never change, so they are always compared. The usage rollups are compared
+    only if two conditions are met:
+    - `stands` is true: `seal` is the month's last seal of rollups.
+    - The month is archived now. The function reads this from the database.
+
+    The reason is that a month can be restored. While it is restored, corrections may change its usage rollups. When it
+    is archived again, it gets a new seal.
     """
     month, leaves = seal.month or date.min, bytes(seal.leaves)
     with connection.cursor() as cursor:

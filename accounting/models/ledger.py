@@ -175,7 +175,8 @@ class LedgerSeal(models.Model):
 
     A link with `month` was made when that month was archived. It covers the rows of the month's transactions that stay
     in the database. If `of_sums` is true, the link covers the month's rollups and archive files instead. A month can be
-    restored, corrected and archived again, so it can have several links with `of_sums`. Only the last one is valid.
+    restored, corrected and archived again, so it can have several links with `of_sums`. Usage rollups are compared only
+    with the last one.
     """
 
     book = models.BigIntegerField()

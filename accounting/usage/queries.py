@@ -106,13 +106,16 @@ def _bucket_of_rollups(buckets: Buckets) -> dict[str, Any]:
 
 
 def _pieces(plan: UsagePlan, only: Q) -> Iterator[tuple[UsageSegmentQuerySet, dict[str, Any]]]:
-    """Yields pairs: a query of clipped segments, and the additional column with the start of the segments' day or hour.
+    """Yields pairs (query, columns). Each query returns usage segments, clipped to the report's period.
 
-    If the report is not divided into days or hours, there is no additional column.
+    If the report is divided into days or hours, the segments are also clipped to these. `columns` then has one entry,
+    "begins": the expression for the start of the segment's day or hour. Otherwise `columns` is empty.
 
     A segment lies within one UTC hour. In some time zones, such as UTC+5:30, a local day or hour begins in the middle
-    of a UTC hour. A segment that extends across this moment is cut into two parts, and each part is in a different
-    query. `only`: a condition that all segments must fulfil.
+    of a UTC hour. A segment that begins before this moment and ends after it is cut there into two parts. The two parts
+    are in different queries.
+
+    `only`: a condition that all segments must fulfil.
     """
     scope, unit, zone = plan.scope, plan.buckets.unit, plan.buckets.time_zone
     for found in (some.filter(only) for some in plan.segments()):
