@@ -267,10 +267,10 @@ def _steps(late: LateJob) -> Iterator[tuple[float, float]]:
 
 
 def _waits(late: LateJob) -> Iterator[tuple[float, float]]:
-    """Yields the intervals (begin, end) in which the job held no GPUs, from the time when the replay started it.
+    """Yields the intervals (begin, end) in which the job held no GPUs, after its first start in the replay.
 
-    If only the job's start was late, the intervals end when the job started. Otherwise they end when the job ended, or
-    with the recorded period if the job had not ended.
+    The replay is that of the tenant's jobs on the private cluster. If only the job's start was late, the intervals end
+    when the job started. Otherwise they end when the job ended, or with the recorded period if the job had not ended.
     """
     job = late.job
     since = late.fate.first_start or 0.0
@@ -319,8 +319,8 @@ def why_waiting(
     """Returns a pair: why the job waited at `moment`, and the attempts (running gangs) that were in its way.
 
     `timeline` must have been moved to `moment`. `is_behind`: whether the tenant had by then received clearly fewer
-    GPU-seconds than in the replay. The tolerated difference is the tolerated seconds multiplied by the GPUs of the
-    tenant's private cluster.
+    GPU-seconds on the shared cluster than in the replay of its jobs on its private cluster. The tolerated difference is
+    the tolerated seconds multiplied by the GPUs of the private cluster.
 
     The cause is None if the wait does not count as lateness. There are two such cases:
     - Other tenants held more GPUs than their private clusters have, but the tenant had recently held at least its share
@@ -411,7 +411,8 @@ def _others_or_own(
     - None: the wait does not count as lateness, as `why_waiting` explains.
 
     `kinds`: the generations where limits let the job run. `free`: the free GPUs of each node. `is_behind`: whether the
-    tenant has received clearly fewer GPU-seconds than in the replay.
+    tenant has received clearly fewer GPU-seconds on the shared cluster than in the replay of its jobs on its private
+    cluster.
     """
     job, tenant, away = late.job, late.job.tenant, False
     for k in kinds:

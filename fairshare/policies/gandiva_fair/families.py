@@ -38,7 +38,7 @@ _HALVINGS = 64  # halvings of an interval that make it as short as floats allow
 class _Rise:
     """A step of the water-filling, in which the level of each family rises from `low` to `high` (GPUs per ticket).
 
-    It also says which accounts are still rising, and how many GPUs each account keeps that has stopped.
+    It also says which accounts are still rising, and how many GPUs each of the stopped accounts keeps.
     """
 
     rising: Bools  # (A,)
@@ -139,7 +139,8 @@ class Families(Network):
         """Returns the target level of each family, in GPUs per ticket, as an array (F,).
 
         It is the level at which the members of the family together have the family's total. Members that have stopped
-        keep their GPUs. If the total is not reached even at the high level of `rise`, the result is the high level.
+        keep their GPUs. The level is searched between `rise.low` and `rise.high`. If the family's total is not reached
+        even at `rise.high`, the result is `rise.high`.
         """
         low, high = np.zeros(len(self._total)), np.ones(len(self._total))
         for _ in range(_HALVINGS):
@@ -204,9 +205,9 @@ class Families(Network):
 
         An account must stop if two conditions are met:
         - It can get more GPUs only through the marked gates.
-        - Its family needs at least as many GPUs of the marked gates as it must get through them in any case to reach
-          its total. These GPUs count as needed from the start of the rise. While the family needs no more than these,
-          its members can rise without more load on the marked gates.
+        - Its family needs all of its *forced* GPUs, or more. These are the GPUs of the family's total that the family
+          can get only through the marked gates. They are kept for the family from the start of the rise. Until the
+          family needs all of them, its members can rise without more load on the marked gates.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))

@@ -121,13 +121,14 @@ class Picked:
         return True
 
     def is_ahead(self, job: int, k: int) -> bool:
-        """Returns whether the gang should leave generation `k` for others, because its account has received too much
-        time there.
+        """Returns whether the gang should leave generation `k`, so that other gangs can use its GPUs.
 
-        The excess is the GPU time that the account has received on the generation beyond the time that it was due. It
-        is negative while the account is still due time. The gang should leave if the excess is at least (0.5 +
-        affinity) × the GPU-seconds that the gang uses in one quantum. The affinity says how strongly the gang should
-        prefer the generation, from -1 to 1.
+        This depends on the excess: how much more GPU time the account gets on the generation than it is due. The time
+        of all gangs picked so far counts as time that the account gets. The gang should leave if the excess is at least
+        (0.5 + affinity) × the GPU-seconds that the gang uses in one quantum.
+
+        The affinity says how strongly the gang should prefer the generation, from -1 to 1. If it is below -0.5, the
+        gang should leave even while its account is still due a little time there.
 
         Returns False for gangs that must not leave a generation, such as running services and sessions.
         """
@@ -139,7 +140,7 @@ class Picked:
     def is_due(self, job: int, k: int) -> bool:
         """Returns whether the gang's account is due enough time on generation `k` to move the gang there.
 
-        This must be at least `least_due`, plus the GPU time that is lost when a gang moves.
+        The account must be due at least `least_due`, plus the GPU time that is lost when the gang moves.
         """
         least = self.least_due(job, k) + self.facts.size[job] * self.facts.settings.switch_cost
         return bool(self.due[self.facts.account[job], k] >= least)
@@ -149,7 +150,8 @@ class Picked:
 
         The result is (0.5 - affinity) × the GPU-seconds that the gang uses in one quantum. The affinity says how
         strongly the gang should prefer the generation, from -1 to 1. With an affinity of 0, half of these GPU-seconds
-        are necessary.
+        are necessary. With an affinity above 0.5, the result is negative: the gang may run there although its account
+        already gets a little too much time.
         """
         facts = self.facts
         return float(facts.size[job] * facts.settings.quantum * (0.5 - facts.affinity[job, k]))

@@ -108,9 +108,9 @@ def _fill_nodes(picked: Picked, turns: Turns) -> bool:
     For example, a gang of 4 GPUs would start on a node with 8 GPUs, and the other 4 are free. A gang of 8 GPUs replaces
     it.
 
-    Both gangs have one worker, and the same account and priority. The larger gang needs additional GPUs. There is no
-    replacement if the guarantees of the account and of all accounts above it cover the account's picked gangs now, but
-    would not cover these additional GPUs as well.
+    Both gangs have one worker, and the same account and priority. The larger gang needs additional GPUs. The guarantees
+    of the account and of all accounts above it must cover these GPUs as well. If one of these guarantees is already
+    exceeded, this condition does not apply.
     """
     facts, places, found = picked.facts, picked.places, False
     priority: list[int] = facts.jobs.priority.tolist()

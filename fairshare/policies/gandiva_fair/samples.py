@@ -98,15 +98,15 @@ def _should_be_measured(jobs: Jobs, able: Bools, generation: Ints, picked: Ints)
 def _partner(jobs: Jobs, able: Bools, generation: Ints, own: Ints, first: int) -> int | None:
     """Returns the gang that should swap its place with the gang `first`, or None if there is no suitable gang.
 
-    A gang is suitable if all of this is true:
+    Suppose that `first` was picked for generation A, and another gang for generation B. The other gang is suitable if
+    all of this is true:
     - It has the same number of workers, and of GPUs per worker, as `first`.
-    - It was picked for a generation on which `first` may run and has not been measured.
-    - It may run on the generation for which `first` was picked.
-    - It is not a gang that has been measured on that generation, but not on the one for which it was picked. Such a
-      gang would have to come back to be measured there.
+    - `first` may run on B, and its speed there is not known.
+    - The other gang may run on A.
+    - The speed of the other gang is known on B, or is not known on A. Otherwise it would gain no sample on A, and would
+      have to come back to B to be measured there.
 
-    A gang that has not been measured on the generation for which `first` was picked is preferred, because the swap then
-    gives two samples.
+    A gang whose speed on A is not known is preferred, because the swap then gives two samples.
 
     - `able` (J, K): whether each job may run on each generation.
     - `generation` (J,): the generation for which each gang was picked.

@@ -15,6 +15,10 @@ buyer pays. On each pair, offers to sell are sorted from the lowest ratio, and o
 GPU for sale is matched with the first GPU wanted, the second with the second, and so on. A match is cancelled if the
 buyer's ratio does not exceed the seller's ratio by a given factor.
 
+In small markets, each offer is cut into several *slices* of equal size, and slices are sorted instead of whole offers.
+Slices of offers with nearly the same ratio alternate, so that a slightly better ratio gains little (`_sliced`). In
+large markets, each offer is one slice.
+
 Sizes of arrays: O offers of one side, D matches (trades), S slices of offers, T accounts, L leaf accounts.
 """
 
@@ -49,11 +53,11 @@ class Grain:
     - `slices`: the number of equal parts into which each offer is cut.
     - `step`: the unit of trades in GPUs of the fast generation. The size of a trade is a multiple of it.
     - `min_gpus`: the minimum size of a trade in GPUs. It is lower if one of the parties holds few GPUs.
-    - `blocks`: if not empty, parties trade with parties of nearby indices where possible. For each number n of the
-    tuple, in order, parties are divided into blocks of n parties with neighbouring indices, and trade only within their
-    block. For
-      example, (4, 16, 0) lets parties 0 to 3 trade among themselves first, then parties 0 to 15, then all. The number 0
-      stands for one block of all parties.
+    - `blocks`: how parties are divided so that they trade with parties of nearby indices where possible. For each
+      number n of the tuple, in order, blocks of n parties with neighbouring indices are formed, and parties trade only
+      within their block. For example, (4, 16, 0) lets parties 0 to 3 trade among themselves first, then parties 0 to
+      15, then all. The number 0 stands for one block of all parties. If the tuple is empty, all parties trade with all
+      from the start.
     """
 
     slices: int  # slices of each offer

@@ -259,10 +259,10 @@ class Turns:
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
-        """Returns False if `more` additional GPUs would bring the job's account beyond its guarantees, otherwise True.
+        """Returns False if `more` additional GPUs would exceed the guarantee of the job's account or of an account
+        above it.
 
-        The account is beyond its guarantees if its picked gangs are not covered by the guarantees of the account and of
-        all accounts above it. If the account is already beyond them, the result is True.
+        Returns True otherwise. Also returns True if one of these guarantees is already exceeded.
         """
         account = self._account[job]
         left = self._covered(account)
@@ -471,10 +471,11 @@ class Turns:
         return before + 1.0 - math.exp(-since - float(self._lottery.exponential()) * self._size[job] / weight)
 
     def _skip_and_save(self, account: int, job: int, *, overtakes: bool) -> None:
-        """Skips a gang that is not a claim, so that the leaf can offer a later gang.
+        """Skips the gang `job`, which is not a claim, so that the leaf can offer a later gang.
 
-        The leaf saves guaranteed time for the skipped gang. It does not do this if `overtakes` is true, that is, if the
-        skipped gang would itself run before a gang for which the leaf already saves.
+        `overtakes`: the result of `_overtakes`. True means that the leaf already saves guaranteed time for another
+        gang, which `job` would overtake if it ran now. In this case, the leaf does not save for `job` as well.
+        Otherwise it saves for `job`.
         """
         if not overtakes:
             self._save_for(account, job)
