@@ -197,8 +197,11 @@ def may_use(service_id: int, user: User) -> bool:
 
 
 def absence_of_service(*, service_id: int, caller: Caller) -> Absence | None:
-    """Returns why the service is not responding; None if `caller`, the sender of the request, may not use the
-    service."""
+    """Returns why the service is not responding. Call it only after `admit_to_service` has returned Barred.NOT_READY.
+
+    The reason is shown to the sender of the request, `caller`. Returns None if the service does not exist, or if
+    `caller` may not use it.
+    """
     user = _caller(service_id, caller)
     related = Service.objects.with_counts().select_related("tenant", "owner", "cluster", "current", "good")
     service = related.filter(pk=service_id).first()
@@ -220,7 +223,8 @@ def absence_of_service(*, service_id: int, caller: Caller) -> Absence | None:
 def absence(*, session_id: int, key: str) -> Absence | None:
     """Returns why the session is not responding; None if `key` is not a cookie of the session.
 
-    Does not check the user's login and rights, so callers must call `admit` for this.
+    Call it only after `admit` has returned Barred.NOT_READY. This function does not check the user's login and rights
+    again.
     """
     visit = Visit.objects.filter(session=session_id, digest=_digest(key)).select_related("user").first()
     sessions = Session.objects.select_related("job__tenant", "job__owner", "job__cluster")
