@@ -127,16 +127,19 @@ def uneven_steps(expression: str) -> Iterator[tuple[Field, int]]:
 
 
 def interval_of(parts: list[str], field: Field, step: int) -> str:
-    """Returns an ISO 8601 repeating interval with even steps, to suggest instead of a cron field with uneven steps.
+    """Returns an ISO 8601 repeating interval, to suggest instead of a cron field whose steps have unequal lengths.
+
+    For example, `30 */5 * * *` runs at 20:30 and again at 0:30, only four hours later. The result for its hour field is
+    R/2026-01-01T00:30/PT5H, which means every five hours from 0:30.
 
     - `parts`: the five fields of the cron expression.
-    - `field`, `step`: the field with uneven steps, and its step.
+    - `field`, `step`: the field with unequal steps, and its step. In the example, these are the hour and 5.
 
-    Returns an empty text if one of the four other fields does not have the value that such an interval needs:
-
-    - minutes and hours, if they are smaller units than the unit of `field`: one number;
-    - the day of the month, if `field` is the month: 1;
-    - every other field: *.
+    Returns an empty text if the other four fields do not allow such an interval. They must have these values:
+    - The minute and the hour, if they stand before `field` in the expression: one number each, such as 30 in the
+      example.
+    - The day of the month, if `field` is the month: 1.
+    - All others: *.
     """
     at = FIELDS.index(field)
     finer = parts[: min(at, 2)]
