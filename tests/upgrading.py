@@ -108,8 +108,10 @@ def rows_of(executor: MigrationExecutor, state: tuple[str, str]) -> Callable[...
 
 
 def small_cluster(make: Callable[..., Any]) -> dict[str, Any]:
-    """Creates a cluster, a team and a user with `make` (see `rows_of`). Returns them as the fields that a job of any
-    version needs, by field name."""
+    """Creates a cluster, a team and a user with `make` (see `rows_of`). Returns them as fields for creating a job.
+
+    The keys are `cluster`, `tenant` and `owner`. The model Job has these fields at every migration that the tests use.
+    """
     return {
         "cluster": make("scheduling", "Cluster", name="lab"),
         "tenant": make("accounting", "Tenant", name="Astro", slug="astro", path="1/"),

@@ -22,8 +22,10 @@ polls = 0  # how often `wait_for` has called a probe in vain
 
 
 def stall() -> float:
-    """Returns the number of seconds after which something counts as hanging if it shows no progress. This is STALL, or
-    more if the machine has a high load."""
+    """Returns the number of seconds without progress after which a test counts as hanging.
+
+    This is STALL, or more if the machine has a high load.
+    """
     return STALL * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
@@ -36,11 +38,11 @@ def wait_for(
 ) -> T:
     """Calls `probe` every `every` seconds until its result is true, and returns this result.
 
-    Raises AssertionError after `seconds` seconds in all, or after `stall()` seconds without progress.
+    `what`: a text for the error message, which names what is awaited. It can also be a function that returns such a
+    text, for example with the number of steps done. It counts as progress if the function returns a new text. A fixed
+    text never shows progress.
 
-    `what`: a text for the error message, which names what was awaited. It can also be a function that returns such a
-    text, for example with the number of steps done. Progress means that the function returns a new text. A fixed text
-    never shows progress.
+    Raises AssertionError after `seconds` seconds in all, or after `stall()` seconds without progress.
     """
     global polls  # noqa: PLW0603 - one number, which tests/hangs.py reads
     waited, changed, last = 0.0, 0.0, time.monotonic()

@@ -29,9 +29,15 @@ def synthetic_snapshot(
 ) -> Snapshot:
     """Returns a cluster of about `gpus` GPUs with a long queue: `jobs_per_gpu` jobs for each GPU.
 
-    The cluster's `tenants` teams have users and belong to departments. A tenth of the jobs that fit are running. Half
-    of the jobs were measured on the generations that they may use. With `levels`, the ticket tree is the regular tree
-    of `_regular` instead, and its leaves are the users.
+    Every tenth job is running, until the cluster is full. For half of the jobs, the speed is known on all generations
+    that they may use.
+
+    - `tenants`: the number of teams. Each team has USERS_PER_TEAM users, and each department has up to
+      TEAMS_PER_DEPARTMENT teams. Jobs belong to users.
+    - `shapes`: the shapes of gangs, as tuples (workers, GPUs per worker, probability).
+    - `levels`: the shape of another tree of accounts, which replaces departments, teams and users. The tree has
+      `levels[0]` roots, and `levels[d]` children below each account of depth d - 1. Jobs belong to its leaves, and
+      `tenants` is ignored.
     """
     chance = np.random.Generator(np.random.PCG64(seed))
     kinds = len(generations)

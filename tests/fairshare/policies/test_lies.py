@@ -23,9 +23,13 @@ NAN = np.nan
 
 
 def believed(rate, model, *, table=None):
-    """Returns two lists with one entry for each team, which has one job.
+    """Returns the speed-ups that the policy believes and uses in trades, and the kind of evidence for each of them.
 
-    The first has the speed-up that the policy believes and uses in trades, the second the source of this speed-up.
+    Each is a list with one entry for each team. Every team has one job. A speed-up compares the second generation with
+    the first.
+
+    - `rate`: the reported steps per second, with one row for each team and one column for each generation.
+    - `model`, `table`: see `evidence_of`.
     """
     rate = np.array(rate, dtype=float)
     evidence = evidence_of(rate, np.arange(len(rate)), np.array(model), table and np.array(table))

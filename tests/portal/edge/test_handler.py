@@ -1,4 +1,4 @@
-"""The handler that calls Django: what passes between event loop and thread for a request, and how a request ends."""
+"""Tests the handler that calls Django: what passes between event loop and thread for a request, and how it ends."""
 
 from __future__ import annotations
 
@@ -119,9 +119,11 @@ def test_an_error_in_a_view_becomes_a_response() -> None:
 
 
 def test_a_stream_is_closed_though_its_client_disconnects_at_its_end() -> None:
-    """Django's signal for the end of a request is sent even if the client disconnects when the stream ends.
+    """Proves that Django's signal for the end of a request is sent even if the client disconnects just as the stream
+    ends.
 
-    Servers report this disconnect as soon as they have sent the whole response.
+    ASGI servers report that the client has disconnected as soon as they have sent the whole response. The handler can
+    still be closing the stream at this moment.
     """
 
     class Ending(Call):
@@ -200,8 +202,10 @@ class LikeAFuture:
 
 
 def test_a_servers_awaitable_need_not_be_a_future() -> None:
-    """The handler accepts an awaitable that is not an asyncio.Future, without an endless task or an error in the
-    log."""
+    """Proves that the server's `receive` may return an awaitable that is not an asyncio.Future.
+
+    The handler then leaves no task running, and the event loop reports no error.
+    """
     errors: list[Any] = []
 
     class Granian(Call):

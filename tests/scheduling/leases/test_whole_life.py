@@ -261,7 +261,7 @@ def test_a_gang_unknown_to_the_backend_is_closed_as_lost(lab: World, tmp_path: P
 
 
 def running(job: Job) -> list[int]:
-    """Returns the pids of the job's processes, found by environment variables that only its workers have.
+    """Returns the pids of the job's shells, found by environment variables that only the job's processes have.
 
     Matches the folder of jobs too, because tests that run at the same time may have a job with the same id.
     """
@@ -271,7 +271,8 @@ def running(job: Job) -> list[int]:
 def workers(job: Job) -> dict[int, int]:
     """Returns {pid: supervisor's pid} of the processes that the job's supervisor has started.
 
-    Leaves out short-lived children of these processes.
+    These processes are shells that run the job's command. They start child processes for a moment, for example to run
+    `sleep`. The children are left out.
     """
     pids = running(job)
     parents = {pid: parent for pid in pids if (parent := _parent(pid)) is not None}

@@ -1,5 +1,7 @@
-"""The demand, the use by hour of the week and the health of nodes in the reports, which the database computes, equal
-those that Python counts."""
+"""Tests the figures that the database computes for reports, by comparing them with figures that Python computes.
+
+The reports are about demand, the use of GPUs by hour of the week, and the health of nodes.
+"""
 
 from __future__ import annotations
 
@@ -196,8 +198,8 @@ def test_old_intervals_are_not_sorted_again(lab: World) -> None:
 def rows_of_windows(sql: str) -> list[int]:
     """Runs the query `sql`, and returns the number of rows that each WindowAgg node of its plan returned.
 
-    Returns [], and does not run the query, unless the query uses the window named "past", as the report on node health
-    does.
+    The query of the report on node health uses a window named "past". If `sql` does not use a window of this name, the
+    result is [] and the query is not run.
     """
     if "OVER past" not in sql:
         return []
