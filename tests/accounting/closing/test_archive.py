@@ -62,6 +62,7 @@ from accounting.reports.usage import By, usage_report
 from accounting.usage.reader import UsageReader
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes, settle_hours
+from tests.kept_rows import kept
 from tests.ledger_guard import without_guards
 from tests.make import Cast
 from tests.waiting import PATIENCE, wait_for
@@ -77,11 +78,16 @@ def cast(transactional_db: None) -> Cast:
 
 
 @pytest.fixture
-def past(cast: Cast) -> Cast:
+def past(transactional_db: None) -> Cast:
+    return kept(make_past)
+
+
+def make_past() -> Cast:
     """Books usage in May, closes May, and books usage in June.
 
     May also has a correction, and class charges: differences in price because some of the time was preemptible.
     """
+    cast = make.cast()
     Price.objects.filter(generation=cast.a100).update(preemptible=1)
     actions.set_price(
         actor=cast.ada,

@@ -30,6 +30,7 @@ from accounting.verification import CHECKS, first_found
 from accounting.verification.guards import a_guard_is_off
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes, settle_hours, trade
+from tests.kept_rows import kept
 from tests.ledger_guard import APPEND_ONLY, CHANGES, with_partitions, without_guards, without_triggers
 from tests.make import Cast
 
@@ -40,6 +41,10 @@ BOOKS = [1, 2, *sorted(JOURNALS)]
 
 @pytest.fixture
 def sealed(transactional_db: None) -> Cast:
+    return kept(make_sealed)
+
+
+def make_sealed() -> Cast:
     """Creates two sealed books. In the first book a day is closed; corrections and changes of limits are sealed,
     too."""
     cast = make.cast()

@@ -1,0 +1,99 @@
+"""Builds a state of the database once in a process, and restores it for each further test that needs it.
+
+Restoring takes a fraction of the time of building, for example of closing two days of a ledger.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from datetime import date
+from typing import Any, TypeVar
+
+from django.db import connection
+
+from accounting.ledger.partitions import add_months
+from tests.ledger_guard import OF_MIGRATIONS, WITHOUT_REFERENCES, with_partitions, without_triggers
+
+T = TypeVar("T")
+# Whole tables, without the monthly partitions, and their columns without those that PostgreSQL computes.
+TABLES = """
+    SELECT held.relname, string_agg(quote_ident(attname), ', ' ORDER BY attnum)
+    FROM pg_class held JOIN pg_attribute ON attrelid = held.oid
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+      AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND relname <> ALL(%s)
+    GROUP BY held.oid
+"""
+PARTITIONS = """
+    SELECT inhrelid::regclass::text, to_date(right(inhrelid::regclass::text, 7), 'YYYY_MM')
+    FROM pg_inherits JOIN pg_class whole ON whole.oid = inhparent WHERE relkind = 'p'
+"""
+SEQUENCES = """
+    SELECT array_agg(format('%I.%I', schemaname, sequencename)), array_agg(last_value) FROM pg_sequences
+    WHERE schemaname = current_schema() AND last_value IS NOT NULL
+"""
+AT_LEAST = """
+    SELECT setval(kept.name::regclass, greatest(kept.value, last_value))
+    FROM unnest(%s::text[], %s::bigint[]) kept (name, value)
+    JOIN pg_sequences ON format('%%I.%%I', schemaname, sequencename) = kept.name
+"""
+
+
+class Rows:
+    """The rows of all tables at the moment when this object is created, and a way to insert them again.
+
+    The database must contain nothing that a test does not create, except what migrations create.
+    """
+
+    def __init__(self) -> None:
+        self.partitions = _partitions()
+        self.tables, inserts = [], []
+        with connection.cursor() as cursor:
+            cursor.execute(TABLES, [[*OF_MIGRATIONS, "django_migrations"]])
+            for table, columns in cursor.fetchall():
+                cursor.execute(f"SELECT json_agg(held)::text FROM {table} held")  # noqa: S608 - own names
+                (rows,) = cursor.fetchone()
+                if rows is not None:
+                    read = f"SELECT {columns} FROM json_populate_recordset(null::{table}, %s)"  # noqa: S608
+                    inserts.append(cursor.mogrify(f"INSERT INTO {table} ({columns}) {read}", [rows]).decode())
+                    self.tables.append(table)
+            cursor.execute(SEQUENCES)
+            self.sequences = cursor.fetchone()
+        self.script = ";".join(inserts)
+
+    def insert(self) -> None:
+        """Inserts the rows, with their primary keys and without any check, into the empty database.
+
+        Later rows get other keys.
+        """
+        add_months(month for _, month in self.partitions - _partitions())
+        with without_triggers(*with_partitions(self.tables)), connection.cursor() as cursor:
+            cursor.execute(WITHOUT_REFERENCES)
+            cursor.execute(self.script)
+            cursor.execute(AT_LEAST, self.sequences)
+            cursor.execute("SET LOCAL session_replication_role = origin")
+
+
+_kept: dict[Callable[[], Any], tuple[Any, Rows]] = {}
+
+
+def kept(build: Callable[[], T]) -> T:
+    """Returns what `build` returns, and leaves the rows in the database that `build` creates.
+
+    Only the first call in a process runs `build`, which must not depend on anything but the empty database. Tests that
+    compare with the present time need a state of their own.
+    """
+    if build in _kept:
+        made, rows = _kept[build]
+        rows.insert()
+    else:
+        made = build()
+        _kept[build] = made, Rows()
+    return copy.deepcopy(made)
+
+
+def _partitions() -> set[tuple[str, date]]:
+    """Returns (name, month) of each monthly partition."""
+    with connection.cursor() as cursor:
+        cursor.execute(PARTITIONS)
+        return set(cursor.fetchall())
