@@ -89,7 +89,8 @@ def kept(build: Callable[[], T]) -> T:
     else:
         made = build()
         _kept[build] = made, Rows()
-    return copy.deepcopy(made)
+    own: T = copy.deepcopy(made)
+    return own
 
 
 def _partitions() -> set[tuple[str, date]]:
