@@ -81,7 +81,7 @@ def kept(build: Callable[[], T]) -> T:
     """Returns what `build` returns, and leaves the rows in the database that `build` creates.
 
     Only the first call in a process runs `build`, which must not depend on anything but the empty database. Tests that
-    compare with the present time need a state of their own.
+    compare with the present time must not use a kept state.
     """
     if build in _kept:
         made, rows = _kept[build]
