@@ -344,7 +344,7 @@ def why_waiting(
     for k in allowed:
         nodes = timeline.of_kind[k]
         if np.maximum(free[nodes], 0).sum() >= job.gpus:
-            return Cause.FRAGMENTATION, _on_broken_nodes(timeline, job.gpus_per_worker, k, free)
+            return Cause.FRAGMENTATION, _on_broken_nodes(timeline, k, free)
     claimed, beyond = _within_limits(timeline, job, allowed, moment, leaves_idle=True)
     if ineligible or (allowed and not claimed):
         return Cause.IDLE_LIMIT, beyond
@@ -383,11 +383,10 @@ def _within_limits(
     return allowed, list(using)
 
 
-def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[Key]:
+def _on_broken_nodes(timeline: Timeline, k: int, free: Ints) -> list[Key]:
     """Returns the attempts (running gangs) that have a worker on a partly free node of generation `k`.
 
     The GPUs that are free on such nodes are too scattered for the waiting job. `free` has the free GPUs of each node.
-    `gpus` is not used.
     """
     broken = {int(node) for node in timeline.of_kind[k] if free[node] > 0}
     return [
