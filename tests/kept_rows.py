@@ -22,7 +22,7 @@ TABLES = """
     FROM pg_class held JOIN pg_attribute ON attrelid = held.oid
     WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
       AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND relname <> ALL(%s)
-    GROUP BY held.oid
+    GROUP BY held.oid ORDER BY held.oid
 """
 PARTITIONS = """
     SELECT inhrelid::regclass::text, to_date(right(inhrelid::regclass::text, 7), 'YYYY_MM')
@@ -39,6 +39,21 @@ AT_LEAST = """
 """
 
 
+def inserts_of_rows() -> dict[str, str]:
+    """Returns, by table, an SQL command that inserts the rows that the table has now, in the order in which migrations
+    created the tables. Leaves out what migrations write."""
+    inserts = {}
+    with connection.cursor() as cursor:
+        cursor.execute(TABLES, [[*OF_MIGRATIONS, "django_migrations"]])
+        for table, columns in cursor.fetchall():
+            cursor.execute(f"SELECT json_agg(held)::text FROM {table} held")  # noqa: S608 - own names
+            (rows,) = cursor.fetchone()
+            if rows is not None:
+                read = f"SELECT {columns} FROM json_populate_recordset(null::{table}, %s)"  # noqa: S608
+                inserts[table] = cursor.mogrify(f"INSERT INTO {table} ({columns}) {read}", [rows]).decode()
+    return inserts
+
+
 class Rows:
     """The rows of all tables at the moment when this object is created, and a way to insert them again.
 
@@ -47,19 +62,11 @@ class Rows:
 
     def __init__(self) -> None:
         self.partitions = _partitions()
-        self.tables, inserts = [], []
+        inserts = inserts_of_rows()
+        self.tables, self.script = list(inserts), ";".join(inserts.values())
         with connection.cursor() as cursor:
-            cursor.execute(TABLES, [[*OF_MIGRATIONS, "django_migrations"]])
-            for table, columns in cursor.fetchall():
-                cursor.execute(f"SELECT json_agg(held)::text FROM {table} held")  # noqa: S608 - own names
-                (rows,) = cursor.fetchone()
-                if rows is not None:
-                    read = f"SELECT {columns} FROM json_populate_recordset(null::{table}, %s)"  # noqa: S608
-                    inserts.append(cursor.mogrify(f"INSERT INTO {table} ({columns}) {read}", [rows]).decode())
-                    self.tables.append(table)
             cursor.execute(SEQUENCES)
             self.sequences = cursor.fetchone()
-        self.script = ";".join(inserts)
 
     def insert(self) -> None:
         """Inserts the rows, with their primary keys and without any check, into the empty database.

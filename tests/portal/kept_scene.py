@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import time
 
-from django.apps import apps
 from django.db import connection
 
 from accounting.models import User
+from tests.kept_rows import inserts_of_rows
 from tests.ledger_guard import CHANGES
 from tests.portal.scene import Scene, scene
 
-ROOMS = ("accounting", "scheduling", "portal")
 FRESH_FOR = 30.0  # seconds; later, times of the scene such as "five minutes ago" would be wrong
 
 
@@ -42,26 +41,7 @@ class KeptScene:
 
 
 def rows_as_script() -> str:
-    # Leaves out generated columns, which PostgreSQL fills.
-    columns = {
-        model._meta.db_table: ", ".join(
-            f'"{one.column}"' for one in model._meta.concrete_fields if not one.generated
-        )
-        for room in ROOMS
-        for model in apps.get_app_config(room).get_models(include_auto_created=True)
-    }
-    tables = list(columns)
+    inserts = inserts_of_rows()
     # Ledger entries come last, because they refer to other rows. Triggers write the tables of changes.
-    for told in CHANGES:
-        tables.remove(told)
-    tables.append(tables.pop(tables.index("accounting_ledgerentry")))
-    with connection.cursor() as cursor:
-        statements = []
-        for table in tables:
-            cursor.execute(f"SELECT json_agg(held)::text FROM {table} held")  # noqa: S608 - our own names
-            (rows,) = cursor.fetchone()
-            if rows is not None:
-                read = f"SELECT {columns[table]} FROM json_populate_recordset(null::{table}, %s)"  # noqa: S608
-                same = f"INSERT INTO {table} ({columns[table]}) {read}"
-                statements.append(cursor.mogrify(same, [rows]).decode())
-    return ";\n".join(statements)
+    entries = inserts.pop("accounting_ledgerentry", "")
+    return ";".join([*(insert for table, insert in inserts.items() if table not in CHANGES), entries])
