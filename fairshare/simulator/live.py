@@ -46,7 +46,8 @@ class LiveScheduler:
     ) -> None:
         """Creates the scheduler. Without `policy`, it uses the default policy with the options in the settings.
 
-        If `asks_idly` is false, rounds at the end of quanta are skipped while all jobs run, which is faster.
+        If `asks_idly` is false, rounds at the end of quanta are skipped while they would start nothing, which is
+        faster: while all jobs run, and while all jobs belong to one account and the last such round changed nothing.
         """
         self._settings, self._seed, self._policy = settings, seed, policy or policy_of(settings)
         shape = (len(tickets.parent), machines.generations)
@@ -68,7 +69,7 @@ class LiveScheduler:
         # GPU-seconds of each job by generation; None unless the policy needs them.
         self._attained: dict[int, Floats] | None = {} if Need.ATTAINED in self._policy.needs else None
         self._last, self._last_quantum = 0.0, -np.inf
-        self._asks_idly = asks_idly
+        self._asks_idly, self._skips = asks_idly, False
         self._asked = 0  # number of decisions, which gives each round its own seed
         self._use(machines)
 
@@ -83,6 +84,8 @@ class LiveScheduler:
         if state.machines is not self._machines:
             self._use(state.machines)
         active = list(state.active)
+        while self._skips and self._last_quantum + self._settings.quantum < state.now:
+            self._last_quantum += self._settings.quantum
         # Repeats the sum that `ask_again` computes: a difference could be rounded below the quantum, and so never reach
         # it.
         is_quantum = state.now >= self._last_quantum + self._settings.quantum
@@ -99,21 +102,33 @@ class LiveScheduler:
             nodes = plan.place_node[plan.place_start[p] : plan.place_start[p + 1]]
             places[active[job]] = Placement(int(plan.generation[p]), tuple(nodes.tolist()))
         self._remember(state.now, running, places)
+        all_run, nothing_changed = 0 < len(places) == len(active), is_quantum and places == running
+        self._skips = not self._asks_idly and (all_run or (nothing_changed and self._is_lasting(view)))
         return places
+
+    def _is_lasting(self, view: Snapshot) -> bool:
+        """Returns whether a decision that changed nothing would be repeated until jobs or machines change.
+
+        It would if the time that passes makes no difference: no other account takes turns, the account's own order does
+        not depend on what its jobs received, and all running jobs may be stopped.
+        """
+        jobs = view.jobs
+        may_stop = (jobs.running_on == NOWHERE) | (jobs.resident >= self._settings.min_hold)
+        return self._attained is None and bool(may_stop.all()) and len(np.unique(jobs.account)) == 1
 
     def ask_again(self, state: State) -> float | None:
         """Returns the time of the next round: the time that the policy asked for, or the end of the quantum if this is
         earlier.
 
-        Returns None if no round is needed before the next event: no job is active, or all jobs run and `asks_idly` is
-        false.
+        Returns None if no round is needed before the next event: no job is active, or `asks_idly` is false and rounds
+        would start nothing.
         """
         if not state.active:
             return None
         plan, moments = self._last_plan, []
         if plan is not None and plan.ask_again is not None:
             moments.append(self._last + plan.ask_again)
-        if self._asks_idly or len(self._held) < len(state.active):
+        if not self._skips:
             moments.append(self._last_quantum + self._settings.quantum)
         return max(min(moments), state.now) if moments else None
 

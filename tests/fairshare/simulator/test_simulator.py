@@ -318,10 +318,23 @@ def test_a_policy_decides_when_it_asked_to(asks_idly: bool) -> None:
     policy.asked = []
     scheduler = LiveScheduler(FOUR, ALONE, Settings(quantum=60.0), policy=policy, asks_idly=asks_idly)
     Engine(FOUR, [SimJob(0.0, 130.0)], scheduler).run()
-    quanta = [0, 60, 120] if asks_idly else [0, 75]  # while all jobs run, quantum rounds are skipped
-    between = [25, 50, 85, 110] if asks_idly else [25, 50, 100, 125]
+    quanta = [0, 60, 120] if asks_idly else [0]  # while all jobs run, quantum rounds are skipped
+    between = [25, 50, 85, 110] if asks_idly else [25, 50, 75, 100, 125]
     assert [moment for moment, is_quantum in policy.asked if is_quantum] == quanta
     assert [moment for moment, is_quantum in policy.asked if not is_quantum] == [*between, 130]
+
+
+@settings(max_examples=20, deadline=None)
+@given(simple_jobs())
+def test_rounds_that_would_start_nothing_are_skipped_and_change_nothing(jobs: list[SimJob]) -> None:
+    def replay(*, asks_idly: bool) -> Replay:
+        scheduler = LiveScheduler(FOUR, ALONE, Settings(quantum=2.0, min_hold=3.0), asks_idly=asks_idly)
+        return Engine(FOUR, jobs, scheduler).run()
+
+    often, seldom = replay(asks_idly=True), replay(asks_idly=False)
+    assert [fate.spans for fate in seldom.fates] == [fate.spans for fate in often.fates]
+    # without idle rounds: one at each arrival and each end, and at most three until what runs may be stopped
+    assert seldom.decisions <= 2 * len(jobs) * 4
 
 
 class Forgetful(LiveScheduler):
