@@ -33,10 +33,10 @@ class LogFiles:
 
     def read(self, rank: int, offset: int, limit: int, *, is_over: Callable[[], bool]) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`; no bytes if `offset` is beyond the end.
+        Raises LogUnreadable.
 
-        `is_over` is a function that returns whether the log has stopped growing. It is called before the log is read.
-        The chunk's `complete` is true if `is_over` returned True and the chunk reaches the end of the log. Raises
-        LogUnreadable.
+        `is_over` is called without arguments and returns whether the log has stopped growing. The chunk's `complete` is
+        true if `is_over` returned True and the chunk reaches the end of the log.
         """
         try:
             # Called before reading, so that output written meanwhile is never missed at the end.
@@ -79,11 +79,9 @@ class LogFiles:
     def _end(self, found: os.stat_result) -> int:
         """Returns the offset at which the log ends, in bytes. `found` is the file's status.
 
-        The result is usually the file's size. But a job may have made the file sparse, so that its size is far larger
-        than the log's size limit. The result is therefore at most the larger of these two:
-
-        - the log's size limit, plus room for the notes that Fairlot itself writes
-        - the disk space that the file really occupies
+        This is the file's size. For a sparse file, it is at most the disk space that the file occupies, or the log's
+        size limit if that is larger.
         """
-        most = self.limit + 2 * NOTE_ROOM
+        # A job may have made the file sparse, so that its size is far above the limit.
+        most = self.limit + 2 * NOTE_ROOM  # room for the notes that Fairlot itself writes
         return min(found.st_size, max(most, found.st_blocks * 512))

@@ -44,15 +44,13 @@ class Meter(Generic[Key]):
         """Records that the lease `key` used `amount` between its last sample and the time `at`. Returns what must be
         reported about the lease:
 
-        - 0: the lease is in use, because the amounts since the current window began add up to more than `negligible`
-          (see `__init__`). For a lease that was idle, 0 is returned at the first use. While a lease stays in use, 0 is
-          returned at most once every WINDOW seconds.
-        - A positive number: an idle window has just ended. The number is the seconds up to `at` for which the lease has
-          been idle without interruption.
-        - None: nothing must be reported now.
+        - None: nothing.
+        - 0: the lease is in use. This is returned when an idle lease is used again, and at most once every WINDOW
+          seconds while a lease stays in use.
+        - A positive number: an idle window has just ended. The lease has been idle for this many seconds, up to `at`.
 
         The first sample of a lease returns None, and so does the first one after a gap of more than LONGEST_GAP
-        seconds. The caller chooses the unit of `amount`, for example processor seconds.
+        seconds. `amount` has any unit, such as processor seconds.
         """
         run = self._runs.get(key)
         if run is None or not 0 <= at - run.last <= LONGEST_GAP:

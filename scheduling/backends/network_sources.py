@@ -103,13 +103,11 @@ def hidden_in(cidr: str) -> list[str]:
 
 
 def _network(text: str) -> Network:
-    """Parses a network. Raises ValueError for invalid texts, and for forms that Kubernetes does not accept in a
-    NetworkPolicy.
-
-    If such a form got into a NetworkPolicy, no job of the cluster could start.
-    """
+    """Parses a network. Raises ValueError if the text is not valid, or if Kubernetes would not accept it in a
+    NetworkPolicy."""
     network = ipaddress.ip_network(text)
     first = network.network_address
+    # With such an address in a NetworkPolicy, no job of the cluster could start.
     if isinstance(first, ipaddress.IPv6Address) and (first.scope_id or first.ipv4_mapped):
         raise ValueError(
             f"{text} is not accepted: an IPv6 address must not have a zone, such as %eth0, or be IPv4-mapped"

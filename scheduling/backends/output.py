@@ -26,8 +26,7 @@ class Log:
         - `fd`: the log's file descriptor; None if the log could not be opened. All output is then dropped.
         - `limit`: the maximum size of the log in bytes.
         - `cut`: the number of bytes that an earlier `Log` of the same file dropped.
-        - `resumes`: whether the log continues when the disk can be written again after an error. If false, a disk error
-          ends the log.
+        - `resumes`: whether to try again after a disk error. If false, a disk error ends the log.
         - `trouble`: the reason why the log could not be opened; otherwise "".
         """
         self._fd = fd

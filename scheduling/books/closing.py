@@ -42,8 +42,7 @@ def clusters_to_close() -> list[int]:
 def close_hours(*, cluster_id: int, at_most: int = 200) -> int:
     """Closes up to `at_most` hours that are over and fully billed, oldest first. Returns the number of closed hours.
 
-    Each hour is closed in its own transaction. Successive days without GPUs are closed in one transaction, and count as
-    one hour.
+    Each hour is closed in its own transaction. Successive days without GPUs are closed together and count as one hour.
     """
     closed = 0
     while closed < at_most and close_next_hour(cluster_id=cluster_id):

@@ -51,10 +51,10 @@ def price_next_hour(*, cluster_id: int) -> bool:
 
 
 def _shares_are_known(cluster_id: int, hour: datetime) -> bool:
-    """Returns whether the class prices of the hour can be booked now. They depend on the tenants' fair shares in that
-    hour.
+    """Returns whether the tenants' fair shares in the hour are known. The class prices of the hour depend on them.
 
-    Returns True if the share intervals of the hour have been summed. Also returns True if they will never be summed:
+    They are known when the share intervals of the hour have been summed (see ShareBook). They also count as known if
+    they will never be summed:
 
     - The cluster is detached and had no round after the hour.
     - The cluster had a round after the hour, but has no share intervals at all.
@@ -86,8 +86,8 @@ def _preemptible(cluster_id: int, hour: datetime) -> Mapping[int, Sequence[Stret
 
 
 def _idle(leases: Sequence[int], hour: datetime) -> Mapping[int, Sequence[Stretch]]:
-    """Returns, by lease id, the intervals of idle time in the hour. Time before all workers of the gang ran does not
-    count."""
+    """Returns, by lease id, the intervals in the hour during which the lease's GPUs were idle. The time until all
+    workers run does not count as idle."""
     ran = dict(Lease.objects.filter(pk__in=leases).values_list("pk", "running_from"))
     found: dict[int, list[Stretch]] = defaultdict(list)
     for lease, stretches in unused_of(leases, hour, hour + HOUR).items():

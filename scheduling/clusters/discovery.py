@@ -26,8 +26,8 @@ def declare_local_gpus(*, actor: User | None, cluster: Cluster) -> list[Node]:
     """Declares one node for each GPU model of this machine, and returns the nodes. Returns an empty list without a
     driver or GPU.
 
-    A node that already exists stays unchanged unless its GPUs were replaced. If they were, the node gets the UUIDs of
-    the new GPUs. Raises Refused if jobs hold GPUs of a node whose GPUs were replaced.
+    A node that already exists stays unchanged. But if its GPUs were replaced, the node gets the UUIDs of the new GPUs.
+    Raises Refused if jobs hold GPUs of such a node.
     """
     by_model: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in discover():

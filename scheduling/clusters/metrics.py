@@ -94,17 +94,14 @@ def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float)
     - `asked_at`: the time at which Prometheus was queried.
     - `took`: the seconds from `asked_at` to the answer.
 
-    An idle gang is reported as idle for the last WINDOW - `took` seconds before `asked_at`. Prometheus measures over
-    WINDOW seconds, but may have evaluated the query as late as `took` seconds after `asked_at`. Only the reported time
-    is then certainly covered.
-
-    Skips idle gangs whose attempt began less than WINDOW seconds before `asked_at`. The metrics do not distinguish the
-    attempts of a job, so the idle time may belong to the previous attempt.
+    An idle gang is reported as idle for WINDOW - `took` seconds before `asked_at`. Leaves out idle gangs whose attempt
+    began less than WINDOW seconds before `asked_at`.
     """
     # Imported here for the same reason as in backend_factory.py.
     from scheduling.backends.kubernetes.namespaces import name_of  # noqa: PLC0415
     from scheduling.backends.kubernetes.objects import job_name  # noqa: PLC0415
 
+    # Prometheus may have evaluated the query as late as `took` seconds after `asked_at`. Only this time is certain.
     unused_for = metrics.WINDOW - took
     if unused_for <= 0:
         return
@@ -118,6 +115,7 @@ def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float)
         percents = [workers[rank] for rank in range(job.workers)]
         is_used = any(percents)
         # Measured use counts even for a young attempt: the job used its GPUs at most one WINDOW ago.
+        # The metrics do not distinguish attempts, so idle time may belong to the previous one.
         if not is_used and (lease.running_from is None or lease.running_from > looked_back_to):
             continue
         yield Use(

@@ -71,11 +71,8 @@ def _utc(moment: str, form: str = "%Y-%m-%d %H:%M") -> str:
 
 
 def _more(text: str, name: str) -> Callable[[Parameters], str]:
-    """Returns a function that fills an event's parameters into `text`.
-
-    `name` is the name of a parameter. If the event has a value for this parameter, the function also appends ": " and
-    the value.
-    """
+    """Returns a function that fills an event's parameters into `text`. If the event has the parameter `name`, the
+    function also appends ": " and its value."""
 
     def made(parameters: Parameters) -> str:
         return text.format_map(parameters) + (f": {parameters[name]}" if parameters.get(name) else "")

@@ -10,8 +10,8 @@ from django.db import connection
 
 
 class Lock(IntEnum):
-    """The kinds of PostgreSQL advisory locks. Two integers identify such a lock: first the value from this class, then
-    the cluster's ID, unless a comment names another second key.
+    """The kinds of PostgreSQL advisory locks. Two integers identify such a lock: the value from this class and the
+    cluster's ID. A comment beside the value says if the second integer is not the cluster's ID.
 
     accounting/core/locks.py defines more kinds of locks.
     """
@@ -77,11 +77,11 @@ def try_lock_shadow(cluster_id: int) -> bool:
 
 
 def lock_limits() -> None:
-    """Waits for the lock on limits, and holds it until the transaction ends. Meanwhile no other caller can allocate the
-    same remaining GPUs or hours of a limit.
+    """Waits for the lock on limits, and holds it until the transaction ends.
 
-    One lock covers all clusters, because GPUs on several clusters may count towards the same limit. A caller that also
-    needs a cluster's scheduling lock must take the scheduling lock first.
+    The lock keeps two callers from allocating the same remaining GPUs or hours of a limit. It covers all clusters,
+    because a limit may count GPUs of several clusters. A caller that also needs a cluster's scheduling lock must take
+    the scheduling lock first.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [Lock.LIMITS, 0])

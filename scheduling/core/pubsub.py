@@ -59,11 +59,11 @@ def publish(*topics: str) -> None:
 def position() -> str:
     """Returns the ID of the latest message in the stream of recent messages; "0-0" if the stream is empty.
 
-    A page calls this before it reads the database. The data that the page reads then includes all changes up to this
-    message.
+    A page calls this before it reads the database, and later reads the stream from this position. It then misses no
+    change.
 
-    Returns "" if Redis does not answer within a fraction of a second. Calls during the next SILENT_SECONDS return ""
-    without asking Redis, so that they do not have to wait.
+    Returns "" if Redis does not answer within a fraction of a second. For SILENT_SECONDS after that, returns "" without
+    asking Redis.
     """
     global _silent_until  # noqa: PLW0603 - one for the process
     if time.monotonic() < _silent_until:
@@ -81,8 +81,8 @@ def recent_position() -> str:
     """Returns the ID of a recent message in the stream, like `position`, but asks Redis at most once per
     RECENT_SECONDS.
 
-    A page that starts at this position may receive messages about changes that it already shows. The returned ID may be
-    older than the data that the page has read.
+    The ID may be a little old. A page that starts at this position may receive messages about changes that it already
+    shows.
     """
     global _recent  # noqa: PLW0603 - as above
     at, found = _recent

@@ -27,13 +27,13 @@ MOST_FAILURES = 20
 def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]]) -> list[R]:
     """Calls `do` with all items, and returns the results. Leaves out each item with which `do` fails.
 
-    If a call with several items fails, splits these items into two random halves, and calls `do` with each half. A
-    single item that fails is left out and shown on the cluster's page.
+    `do` is called with a list of items and returns their results. It must open its own transaction. If it fails with
+    several items, calls it again with each half of them. If it fails with a single item, leaves the item out and shows
+    it on the cluster's page.
 
-    Stops when MOST_FAILURES single items have failed in a row, because these failures probably have a common cause. The
-    remaining items wait for a later call of `apart`.
+    Stops when MOST_FAILURES single items have failed in a row. The remaining items wait for a later call of `apart`.
 
-    `do` must open its own transaction. If the database is unavailable, immediately raises the database's error.
+    If the database is unavailable, immediately raises the database's error.
     """
     left: list[Sequence[T]] = [items] if items else []
     done: list[R] = []
@@ -56,6 +56,7 @@ def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Itera
             note_failure(
                 cluster_id=cluster_id, what=f"{some[0]} could not be processed and was skipped", error=error
             )
+            # So many failures in a row probably have a common cause.
             if left and failures == MOST_FAILURES:
                 logger.error("%s failed in a row; %s wait for the next pass", failures, sum(map(len, left)))
                 break

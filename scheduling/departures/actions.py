@@ -66,8 +66,8 @@ class Work:
 
     @property
     def services(self) -> models.QuerySet[Service]:
-        """Returns the services that the user owns, and the services whose current revision the user wrote. Replicas run
-        with the rights of the user who wrote their revision."""
+        """Returns the services that the user owns, and the services that run with the user's rights because the user
+        wrote their current revision."""
         its = models.Q(owner=self.user) | models.Q(current__author=self.user)
         return self._there(Service.objects.kept().filter(its))
 
@@ -261,13 +261,14 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
     """Makes `to` the owner of the work, within the caller's transaction. The ledger still shows past usage as the
     former owner's.
 
-    Work that names secrets keeps its owner and waits. Fairlot looks up secrets by name, for the owner, at each start.
-    So with a new owner, a program that the former owner wrote could get secrets of the new owner. Raises Refused if
-    `to` may not submit in one or more of the teams.
+    Work that names secrets keeps its owner and waits. Raises Refused if `to` may not submit in one or more of the
+    teams.
     """
     jobs, services, schedules = _lock(work)
     now = now_from_database()
     _require_new_owner(work.user, to, {row.tenant_id for rows in (jobs, services, schedules) for row in rows})
+    # Secrets are looked up by name, for the owner, at each start. With a new owner, a program that the former owner
+    # wrote could get secrets of the new owner.
     # All revisions count, because a service may be rolled back to any of them.
     revisions = ServiceRevision.objects.filter(service__in=services, author=work.user)
     stay = {one.service_id for one in revisions if _names_secrets(one.spec)}

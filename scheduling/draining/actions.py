@@ -140,11 +140,8 @@ def leave_node(node: Node, *, why: Message, now: datetime) -> None:
 
 
 def _let_nothing_start(node: Node, *, why: Message, now: datetime, history: History) -> None:
-    """Makes sure that no gang starts or resumes on the node.
-
-    Withdraws reservations of the node's GPUs. Ends gangs whose processes are frozen (suspended, but kept in memory) on
-    the node.
-    """
+    """Makes sure that no gang starts or resumes on the node: withdraws reservations of the node's GPUs, and ends gangs
+    whose processes are frozen there."""
     leases = _leases_on(node)
     withdraw([lease for lease in leases if lease.state == Lease.State.RESERVED], why=Lease.End.DRAINED)
     for lease in [lease for lease in leases if lease.state == Lease.State.STOPPING]:

@@ -128,9 +128,8 @@ def _shown(offer: NodeGpus, generation: Generation) -> _Shown:
 def _show(node: Node, shown: _Shown, now: datetime) -> bool:
     """Writes the observed values `shown` to a node's row. Returns whether the row changed.
 
-    Changes of state, generation or number of GPUs get an audit event. If GPUs of the node were exchanged or removed,
-    first stops the gangs on the node, if there are any. If GPUs failed, stops the gangs only if too few working GPUs
-    remain for them.
+    First stops the gangs on the node if its GPUs were exchanged or removed, or if GPUs failed and too few working ones
+    remain. Changes of state, generation or number of GPUs get an audit event.
     """
     if node.generation_id != shown.generation.pk or shown.gpus < node.gpus:
         shown = _exchange(node, shown, now)
@@ -172,9 +171,9 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
 def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
     """Returns the values to store for a node whose GPUs were exchanged or removed.
 
-    If no gang holds or reserves GPUs of the node, these are the observed values `shown`. Otherwise stops the gangs. The
-    returned values then still describe the old GPUs and set the node's state to CLOSED, so that nothing new starts
-    there. A later observation stores the new GPUs, after all gangs have left.
+    - If no gang holds or reserves GPUs of the node: the observed values `shown`.
+    - Otherwise: stops the gangs, and returns values that still describe the old GPUs. Their state is CLOSED, so that
+      nothing new starts on the node. A later observation stores the new GPUs.
     """
     if not HeldGpu.objects.filter(node=node, lease__state__in=Lease.OPEN).exists():
         return shown
@@ -208,10 +207,11 @@ def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
 
 
 def _lose(node: Node, now: datetime) -> bool:
-    """Deletes the row of a node that disappeared, if no job ever used the node and the node is not drained.
+    """Handles the disappearance of a node. Returns whether anything changed.
 
-    Otherwise keeps the row, and stores the time since which the node is gone. A drained node stays drained, so that it
-    is still drained if it returns. The state of any other node becomes DOWN. Returns whether anything changed.
+    - If the node is drained: it stays drained, and its row stores since when it is gone.
+    - If no job ever used the node: deletes its row.
+    - Otherwise: sets its state to DOWN, and stores since when it is gone.
     """
     is_drained = node.state == Node.State.DRAINED
     if not is_drained and not HeldGpu.objects.filter(node=node).exists():
@@ -230,7 +230,6 @@ def _lose(node: Node, now: datetime) -> bool:
 
 
 def _withdraw_reservations_of(node: Node) -> None:
-    """Withdraws all reservations of GPUs on a node on which nothing may start."""
     reserved = Lease.objects.filter(state=Lease.State.RESERVED, held_gpus__node=node).distinct()
     withdraw(list(reserved), why=Lease.End.NODE_CLOSED)
 

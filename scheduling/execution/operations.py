@@ -135,10 +135,10 @@ def _is_put_back(backend: Backend, operation: Operation, trouble: Exception | No
 
 
 def _put_off(operation: Operation, error: str) -> None:
-    """Schedules a retry because the cluster did not answer. Sets the operation's count of tries back to 1.
+    """Schedules a retry because the cluster did not answer.
 
-    The number of tries to start a gang is limited. Tries while the cluster cannot be reached must not use up this
-    number.
+    The number of tries to start a gang is limited. A try without an answer must not count towards this limit, so the
+    operation's count of tries is set back to 1.
     """
     now = now_from_database()
     Cluster.objects.filter(pk=operation.cluster_id).update(unanswered_at=now)
@@ -146,11 +146,8 @@ def _put_off(operation: Operation, error: str) -> None:
 
 
 def _put_back(backend: Backend, operation: Operation, error: str) -> None:
-    """Schedules a retry of the operation.
-
-    If the operation starts a gang and its count of tries has reached MOST_ATTEMPTS, does not retry, but records that
-    the start has failed.
-    """
+    """Schedules a retry of the operation. After MOST_ATTEMPTS tries to start a gang, records instead that the start has
+    failed."""
     if operation.verb in BEGIN and operation.attempts >= MOST_ATTEMPTS:
         _fail_to_start(backend, operation, error)
         return

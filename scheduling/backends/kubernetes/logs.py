@@ -178,10 +178,10 @@ class Follower:
                 return
 
     def _make_room(self) -> None:
-        """Frees a thread to read another worker. Picks the thread that has followed its worker for the longest time,
-        and ends the response that the thread reads.
+        """Frees a thread to read another worker: ends the log response of the worker that has been followed for the
+        longest time.
 
-        Never ends the response of a worker that was ordered to stop but still runs.
+        Does not choose a worker that was ordered to stop and still runs, because its last output could be lost.
         """
         followed = [
             known
@@ -233,14 +233,13 @@ class Follower:
             return None
 
     def _first(self) -> QueuedWorker | None:
-        """Returns the worker at the head of the queue; None if the queue is empty.
+        """Returns the worker at the head of the queue, without removing it; None if the queue is empty.
 
-        Removes queue entries that a later entry of the same worker has replaced. If `_close` has paused the log
-        requests to a worker's node, postpones the worker to the end of the pause and continues with the next entry.
+        Postpones workers on nodes to which `_close` has paused log requests.
         """
         while self._queue:
             _, ticket, known = self._queue[0]
-            if known.ticket != ticket:
+            if known.ticket != ticket:  # a later entry of the same worker has replaced this one
                 heapq.heappop(self._queue)
                 continue
             until, _ = self._closed_nodes.get(known.worker.node, (0.0, 0))
@@ -274,10 +273,10 @@ class Follower:
     # --- reading -------------------------------------------------------------------------------
 
     def _read(self, known: QueuedWorker, *, follow: bool) -> float | None:
-        """Reads the worker's log once; with `follow`, until the program ends. Returns the pause in seconds until the
-        next read.
+        """Reads the worker's log once. Returns the seconds until the next read; None if the worker need not be read
+        again.
 
-        Returns None if the output is complete.
+        With `follow`, the read lasts until the worker's program ends.
         """
         worker = known.worker
         try:
@@ -316,9 +315,9 @@ class Follower:
         return pause
 
     def _close(self, node: str) -> float:
-        """Pauses log requests to a node after a failure, and returns the pause in seconds.
+        """Pauses log requests to a node after a failed request. Returns how many seconds of the pause remain.
 
-        Without this pause, a kubelet that does not answer would block all streams.
+        Without the pause, one kubelet that does not answer could block all threads.
         """
         with self._lock:
             until, failures = self._closed_nodes.get(node, (0.0, 0))

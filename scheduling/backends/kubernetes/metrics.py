@@ -1,7 +1,8 @@
 """Queries the GPU use of pods from a server with Prometheus' HTTP API.
 
-The usual source is NVIDIA's DCGM exporter, which labels each GPU with its pod. If Prometheus itself sets a label of the
-same name, it renames the exporter's label with the prefix `exported_`.
+The metrics usually come from NVIDIA's DCGM exporter, which labels each GPU with its `pod` and `namespace`. Prometheus
+may set labels with these names itself. It then renames the exporter's labels to `exported_pod` and
+`exported_namespace`.
 """
 
 from __future__ import annotations

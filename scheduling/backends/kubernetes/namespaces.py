@@ -34,16 +34,13 @@ class Unusable(Exception):
 @dataclass(frozen=True, slots=True)
 class NamespaceIsolation:
     """The settings that isolate a tenant's namespace: the limits for its pods, and the addresses with which they may
-    communicate.
-
-    `reachable` contains the addresses that the pods may reach besides DNS and each other. `portal` contains the sources
-    from which the portal may connect to notebook sessions.
-    """
+    communicate."""
 
     gpus: Mapping[str, int]  # limit per extended resource, such as {"nvidia.com/gpu": 64}
     pods: int
-    reachable: Sequence[str] = ()  # address ranges in CIDR notation, such as "10.20.0.0/16"
-    portal: Sequence[Place] = ()  # sources from which the portal's web servers connect to notebook sessions
+    # Address ranges, such as "10.20.0.0/16", that the pods may reach besides DNS and each other.
+    reachable: Sequence[str] = ()
+    portal: Sequence[Place] = ()  # addresses or pods of the web servers that connect to notebook sessions
 
 
 def name_of(tenant_id: int, prefix: str = "fairlot") -> str:
@@ -53,14 +50,16 @@ def name_of(tenant_id: int, prefix: str = "fairlot") -> str:
 def ensure(
     api: Api, tenant_id: int, isolation: NamespaceIsolation, *, cluster: str, prefix: str = "fairlot"
 ) -> str:
-    """Creates the tenant's namespace and its objects, or repairs them, and returns the namespace's name.
+    """Creates or repairs the tenant's namespace and the objects in it. Returns the namespace's name.
 
-    `prefix` is the beginning of the namespace's name. `cluster` is Fairlot's ID of the cluster (Cluster.uid); it
-    distinguishes two installations of Fairlot that share one cluster. Raises Unusable if no job can run in the
-    namespace. If the call raises Refused or Unreachable, the namespace may be incomplete, and the caller must repeat
-    the call.
+    - `cluster`: Fairlot's ID of the cluster (Cluster.uid).
+    - `prefix`: the beginning of the namespace's name.
+
+    Raises Unusable if no job can run in the namespace. If the call raises Refused or Unreachable, the caller must
+    repeat it, because the namespace may be incomplete.
     """
     name = name_of(tenant_id, prefix)
+    # The label CLUSTER distinguishes two installations of Fairlot that share one cluster.
     _create_or_repair(api, name, {**_labels(), TENANT: str(tenant_id), CLUSTER: cluster})
     _bind_role(api, name)
     _wait_for_rights(api, name)

@@ -120,10 +120,10 @@ def new_job(
 ) -> Object:
     """Returns a new Job with one pod per worker. If there are several workers, each pod has a scheduling gate.
 
-    - `begin`: the attempt for which the Job starts. If None, the Job is suspended.
-    - `epoch`: the number of the last attempt for which an earlier Job, now deleted, may have run; 0 if there is none.
-      The new Job refuses orders for attempts up to this number.
     - `owner`: identifies this installation of Fairlot in the Job's labels.
+    - `epoch`: the number of the last attempt that may have run in an earlier Job; 0 if there is none. The new Job
+      refuses orders for attempts up to this number.
+    - `begin`: the attempt that the Job starts. If None, the Job is suspended.
     - `grouped`: whether the pods refer to a PodGroup.
     """
     name = job_name(job_id)
@@ -355,8 +355,8 @@ def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> lis
     """Returns a patch that suspends the Job with UID `uid` and sets its epoch to `epoch`. The patch fails if the Job's
     epoch is not `at`.
 
-    `epoch` and `token` identify the lease to stop. If this lease has not started yet, it can then no longer start.
-    `because` is the reason if Fairlot itself decided to stop the lease.
+    `epoch` and `token` identify the lease to stop. After the patch, a late order to start this lease has no effect.
+    `because` says why the backend itself stops the lease; "" if the scheduler ordered it.
     """
     return [
         *_fence(uid, at),
@@ -366,26 +366,26 @@ def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> lis
 
 
 def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
-    """Returns a patch that makes the kubelet end the running bare pod with UID `uid`. The pod object stays.
+    """Returns a patch that makes the kubelet end the running bare pod with UID `uid`. The pod object stays. The patch
+    fails if the pod's epoch is not `at`.
 
-    The patch fails if the pod's epoch is not `at`. `because` is the reason if Fairlot itself decided to stop the lease;
-    the patch stores it in an annotation.
+    The pod gets its grace period. It then has the phase Failed and the reason DeadlineExceeded, even if its program
+    exited with 0.
 
-    The patch sets a deadline that has already passed. The kubelet sends SIGTERM, waits for the pod's own grace period
-    and sends SIGKILL. The pod then becomes Failed with the reason DeadlineExceeded, even if its program exited with 0.
-    A kubelet that is pulling an image reacts only after the pull.
+    `because` says why the backend itself stops the lease; "" if the scheduler ordered it.
     """
     return [
         *_fence(uid, at),
         {"op": "test", "path": "/status/phase", "value": "Running"},
         *_puts(ANNOTATIONS, {BECAUSE: because}),
+        # A deadline that has already passed. A kubelet that is pulling an image reacts only after the pull.
         {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": OVER},
     ]
 
 
 def note_reason(uid: str, *, at: int, because: str) -> list[Operation]:
-    """Returns a patch that records in a bare pod's annotations why Fairlot is about to delete the pod. `because` is the
-    reason.
+    """Returns a patch that stores `because`, the reason why the backend is about to delete a bare pod, in the pod's
+    annotations.
 
     The patch fails if the pod's UID is not `uid` or its epoch is not `at`.
     """

@@ -62,7 +62,7 @@ class Commands(Protocol):
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """Stops the pods of the lease that `epoch` and `token` identify, and returns the effect of the order.
 
-        `because` is the reason if Fairlot itself decided to stop the lease.
+        `because` says why the backend itself stops the lease; "" if the scheduler ordered it.
         """
 
 
@@ -87,16 +87,13 @@ class Orders:
         grouped: bool = False,
         may_have_run: bool = False,
     ) -> Object:
-        """Returns the Kubernetes Job of a job. If the Job does not exist, creates it: suspended or, with `begin`,
-        started.
+        """Returns the job's Kubernetes Job; creates it if it does not exist. A new Job starts the attempt `begin`; if
+        `begin` is None, the new Job is suspended.
 
-        - `begin`: the attempt for which a new Job is started.
-        - `epoch`: the number of the last attempt for which an earlier Job, now deleted, may have run; 0 if there is
-          none.
-        - `may_have_run`: whether an earlier Job may have started pods, either for an earlier attempt or for the same
-          attempt. If true, looks for these pods before it creates a Job, and raises StillThere if any still run.
-        - `grouped`: whether the pods of a new Job refer to a PodGroup. Has no effect if the cluster does not support
-          PodGroups.
+        - `epoch`: the number of the last attempt that may have run in an earlier Job; 0 if there is none.
+        - `grouped`: whether the new Job's pods refer to a PodGroup. Ignored if the cluster does not offer PodGroups.
+        - `may_have_run`: whether an earlier Job may have started pods. If true, raises StillThere instead of creating a
+          Job while such pods run.
 
         Raises NotOurs if someone else created an object of this name.
         """
@@ -184,8 +181,8 @@ class Orders:
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """Suspends the Kubernetes Job of a job, which stops its pods. Returns the effect of the order.
 
-        `epoch` and `token` identify the lease to stop. The lease can then no longer start, even if its start order
-        arrives later. `because` is the reason if Fairlot itself decided to stop the lease.
+        `epoch` and `token` identify the lease to stop. After the call, a late order to start this lease has no effect.
+        `because` says why the backend itself stops the lease; "" if the scheduler ordered it.
         """
         for last in tries():
             job = self.find(job_id)
@@ -275,7 +272,10 @@ def _is_missing(api: Api, namespace: str) -> bool:
 
 
 def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> None:
-    """Deletes this pod, identified by its UID. A newer pod with the same name is not deleted."""
+    """Deletes this pod. Does nothing if the pod is gone or a newer pod has its name.
+
+    `grace_seconds` is the grace period; None for the pod's own.
+    """
     about = pod["metadata"]
     with suppress(Missing, Changed):
         api.delete(
@@ -286,9 +286,9 @@ def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> No
 
 
 def _cannot_move(job: Object, refusal: Refused) -> bool:
-    """Returns whether the API server refused to start the Job because the start would change the Job's nodes.
+    """Returns whether the API server refused to start the Job because the Job would get other nodes.
 
-    `refusal` is the API server's answer. Before Kubernetes 1.36, the node affinity of a Job that has run is immutable.
+    Before Kubernetes 1.36, the node affinity of a Job that has run is immutable.
     """
     return "field is immutable" in refusal.message and objects.condition(job, "Suspended") is not None
 
@@ -298,6 +298,5 @@ def _uid(job: Object) -> str:
 
 
 def tries() -> list[bool]:
-    """Returns one item for each try of an order, for use in a `for` loop. The item says whether this is the last
-    try."""
+    """Returns a list with one item per try of an order: True for the last try, False for the others."""
     return [False] * (TRIES - 1) + [True]

@@ -41,11 +41,13 @@ class PodGroups:
         return "" if time.monotonic() < self._refused_until else self._offered(api)
 
     def ensure(self, api: Api, namespace: str, job: Object) -> bool:
-        """Creates the PodGroup to which the Job's pods refer, if it does not exist.
+        """Creates the PodGroup to which the Job's pods refer, if it does not exist. Returns whether the pods can be
+        scheduled; always True if they refer to no PodGroup.
 
-        Returns False if the PodGroup cannot be read or created, belongs to another Job, or is being deleted. The pods
-        could then wait forever for the Kubernetes scheduler. Returns True otherwise, also if the pods refer to no
-        PodGroup. Raises Refused if the API server refuses a request but may accept it later.
+        False means that the PodGroup cannot be read or created, belongs to another Job, or is being deleted. The pods
+        could then wait forever.
+
+        Raises Refused if the API server refuses a request but may accept it later.
         """
         name = named_by(job)
         if not name:

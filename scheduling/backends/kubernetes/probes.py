@@ -134,7 +134,9 @@ def ready_since(pods: Sequence[Object]) -> tuple[datetime | None, str]:
     """Returns a pair: the time since when the gang's first worker has been ready, and the worker's address.
 
     The time is None while the worker is not ready. The address is "" while the worker does not run, or if it declares
-    no port. `pods` are the pods of rank 0 in one attempt.
+    no port.
+
+    `pods` are all pods that the first worker (rank 0) has had in one attempt.
     """
     for pod in pods:
         address = _address(pod)

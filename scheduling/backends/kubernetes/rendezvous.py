@@ -16,10 +16,10 @@ TRIES = 3  # to create an object while the cluster still deletes an old object o
 def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
     """Returns the environment variables that are the same for all workers of a gang.
 
-    `name` is the name of the gang's Job, `workers` the number of workers, and `gpus` the number of GPUs of each worker.
+    `name` is the name of the gang's Job. `gpus` is the number of GPUs of each worker.
 
-    WORLD_SIZE is the number of workers. A launcher such as torchrun starts one process per GPU and sets WORLD_SIZE in
-    these processes to the number of all processes. The variables that begin with PET_ are options of torchrun.
+    With 2 workers of 8 GPUs, WORLD_SIZE is 2. A launcher such as torchrun starts one process per GPU, and sets
+    WORLD_SIZE to 16 in these processes.
     """
     first = host(name, 0)
     return {
@@ -48,12 +48,11 @@ def host(name: str, rank: int) -> str:
 def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: int, gpus: int) -> bool:
     """Creates a gang's Service, which gives its workers DNS names, and its ConfigMap with the host list. Idempotent.
 
-    `gpus` is the number of GPUs of each worker. `job_label` is the name of the label that contains the job's ID.
-    Deletes a Service or ConfigMap of the same name that an earlier Job left. Kubernetes deletes the new objects
-    together with `job`.
+    - `gpus`: the number of GPUs of each worker.
+    - `job_label`: the name of the label that contains the job's ID.
 
-    Returns False if the objects could not be created for this Job, for example because a later Job has replaced it.
-    Otherwise returns True.
+    Returns False if the objects could not be created, for example because a later Job has replaced `job`. Kubernetes
+    deletes the objects together with `job`.
     """
     about = job["metadata"]
     name, job_id = about["name"], about["labels"][job_label]
@@ -84,12 +83,10 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
 
 
 def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> bool:
-    """Creates the object `thing` in the collection `kind`, such as "services". Does nothing if `job` already has this
-    object.
+    """Creates the object `thing` in the collection `kind`, such as "services", unless `job` already has this object.
 
-    First deletes an object of the same name that belongs to an earlier Job. Kubernetes deletes the objects of a deleted
-    Job with a delay, so they may still exist. Returns False if `job` is no longer the current Job, or after TRIES
-    failures.
+    Replaces an object of the same name that an earlier Job left. Returns False if `job` is no longer the current Job,
+    or after TRIES failures.
     """
     path, name = f"/api/v1/namespaces/{namespace}/{kind}", job["metadata"]["name"]
     for _ in range(TRIES):
@@ -103,6 +100,7 @@ def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> boo
             # Read after `there`. In the opposite order, `there` could belong to a later Job.
             if api.get(JOBS.format(namespace, name))["metadata"]["uid"] != job["metadata"]["uid"]:
                 return False
+            # Kubernetes deletes the objects of a deleted Job with a delay.
             api.delete(f"{path}/{name}", uid=there["metadata"]["uid"])
     return False
 

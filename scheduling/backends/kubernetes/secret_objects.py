@@ -139,10 +139,11 @@ def _of_folder(job: str, number: int) -> str:
 
 
 def _without_content(refusal: Refused, name: str) -> Refused:
-    """Returns `refusal` without the API server's message, because the message may quote the Secret's content.
+    """Returns `refusal` with a new message, because the API server's message may quote the content of the Secret
+    `name`.
 
-    Keeps the message of HTTP status 403, because an admission policy or a quota writes that message. `name` is the
-    name of the Secret, which the new message contains.
+    The new message contains the API server's message only for HTTP status 403. An admission policy or a quota writes
+    such messages.
     """
     said = refusal.message if refusal.code == 403 else ""
     status = {"message": f"the Secret {name} could not be written: {said or refusal.reason}"}

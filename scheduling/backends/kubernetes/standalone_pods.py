@@ -66,18 +66,14 @@ class BarePodOrders:
         raise StillThere(f"the pod of job {job_id} was repeatedly created and removed by someone else")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
-        """Ends the job's pod if the pod belongs to the attempt `epoch` or an earlier one. Returns the effect of the
-        order.
+        """Ends the job's pod if the pod belongs to attempt `epoch` or an earlier one. Returns the effect of the order.
 
-        `because` is the reason if Fairlot itself decided to stop the lease. `token` is not needed for bare pods and is
-        ignored.
-
-        If the job has no pod, the lease may still start after this call. For example, a process that hung may send its
-        start order late. Fairlot then finds a pod without an open lease, and stops it.
+        `because` says why the backend itself stops the lease; "" if the scheduler ordered it. `token` is ignored.
         """
         for last in tries():
             there = self.find(job_id)
             if there is None:
+                # A delayed order may still start the lease. Fairlot then stops the pod, which has no open lease.
                 return Outcome.MISSING
             if objects.epoch_of(there) > epoch:
                 return Outcome.OVERTAKEN
@@ -96,12 +92,12 @@ class BarePodOrders:
     def _end(self, pod: Object, because: str = "") -> None:
         """Ends the pod.
 
-        - If the pod's program has started: sets the pod's deadline (activeDeadlineSeconds) to a time that has already
-          passed. The kubelet then ends the program, and the pod stays in the cluster.
+        - If the pod's program has started: the kubelet ends the program, and the pod stays in the cluster (see
+          `objects.end`).
         - Otherwise: deletes the pod.
 
-        `because` is the reason if Fairlot itself decided to stop the lease. Raises Invalid, Missing or Changed if the
-        pod has changed since it was read, or if another pod has its name.
+        `because` says why the backend itself stops the lease; "" if the scheduler ordered it. Raises Invalid, Missing
+        or Changed if the pod has changed since it was read.
         """
         about, at, path = pod["metadata"], objects.epoch_of(pod), self._path(objects.job_id_of(pod))
         if objects.has_started(pod):

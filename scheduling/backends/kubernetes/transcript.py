@@ -41,9 +41,8 @@ class LogLocked(Exception):
 class Mark:
     """A record of how to continue a rank's log after an interruption.
 
-    The next request asks for the pod's lines since second `since`. The log may already contain some of these lines.
-    They begin at byte `offset` of the log and have the order in which the kubelet sent them. The answer to the request
-    is compared with the log from this byte on.
+    The next request asks for the pod's lines since second `since`. Lines of that second and later begin at byte
+    `offset` of the log. The answer is compared with the log from this byte on.
     """
 
     pod: str  # UID of the pod
@@ -286,11 +285,8 @@ class Transcript:
         self._write(line[len(begun) :])
 
     def _boundary(self) -> int:
-        """Returns where the last complete line ends among the first `Mark.size` bytes of the log.
-
-        The result is in bytes after the mark's `offset`. `Mark.size` is the size of the log when the mark was recorded.
-        An incomplete line may have followed the last complete line at that time.
-        """
+        """Returns the end of the last complete line that was in the log when the mark was recorded, in bytes after the
+        mark's `offset`."""
         return self._tail.rfind(b"\n", 0, self._later) + 1
 
     def _write(self, data: bytes) -> None:
@@ -303,11 +299,10 @@ class Transcript:
         self._out += data
 
     def _advance(self, offset: int) -> None:
-        """Moves the mark (the position that `save` records) to the response's current line, if this line is the first
-        one of a second later than `Mark.since`.
+        """Moves the mark to the response's current line, if this line is the first one of a later second.
 
         The mark is always at the first line of a second, because requests can ask only for lines since a whole second.
-        `offset` is the position at which the current line begins in the log, in bytes.
+        `offset` is the byte at which the current line begins in the log.
         """
         second = self._moment // BILLION
         if second > self._mark.since:

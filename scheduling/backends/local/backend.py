@@ -383,15 +383,13 @@ class LocalBackend:
                 os.close(run_lock)
 
     def _clear_older(self, files: JobFiles, older: dict[str, Any], epoch: int, *, supervised: bool) -> None:
-        """Prepares the start of attempt `epoch` by ending the earlier attempt that the report `older` describes.
+        """Ends the attempt that the report `older` describes, if it is earlier than attempt `epoch`.
 
-        - If the attempt in the report is not an earlier one: does nothing.
-        - If the earlier attempt has ended: deletes its report if the report is more than KEPT_REPORTS attempts old.
-        - If no supervisor has begun the earlier attempt: reports the earlier attempt as stopped.
-        - If a supervisor of the job is running (`supervised` is true): does nothing, because that supervisor ends the
-          earlier attempt.
-        - Otherwise: kills the remaining processes of the earlier attempt. Raises BackendError if some of them still
-          exist.
+        - If the earlier attempt has ended: deletes its report if it is more than KEPT_REPORTS attempts old.
+        - If no supervisor has begun the earlier attempt: reports it as stopped.
+        - If a supervisor of the job is running (`supervised`): does nothing, because that supervisor ends the earlier
+          attempt.
+        - Otherwise: kills its processes. Raises BackendError if some of them survive.
         """
         if older["epoch"] >= epoch:
             return

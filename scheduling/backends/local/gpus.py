@@ -37,19 +37,14 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """A GPU's load in percent and its used memory in bytes. The used memory includes the memory that the driver itself
-    needs.
-
-    `processes` is the number of processes that compute on the GPU, including those in other containers; None if the
-    driver does not report it. `sampled_at` is the time of the driver's last measurement, on the driver's clock; 0 if
-    the driver reports none.
-    """
+    """The load and the used memory of one GPU."""
 
     uuid: str
     busy_percent: float
-    memory_used_bytes: int
+    memory_used_bytes: int  # includes the memory that the driver itself needs
+    # Number of processes that compute on the GPU, also in other containers; None if the driver does not report it.
     processes: int | None = None
-    sampled_at: int = 0
+    sampled_at: int = 0  # time of the driver's last measurement, on the driver's clock; 0 if there is none
 
 
 class NvmlError(Exception):
@@ -77,13 +72,12 @@ def _in_time(ask: Callable[[], T]) -> T:
     """Returns the result of the driver call `ask`. Raises NvmlError if the driver does not answer within PATIENCE
     seconds.
 
-    NVML itself would wait forever for a hanging driver. Until the driver answers the late call, further calls fail
-    immediately.
+    Raises NvmlError immediately while an earlier call is still unanswered.
     """
     if not all(answer.done() for answer in _unanswered):
         raise NvmlError("the NVIDIA driver does not answer")
     _unanswered.clear()
-    answer = in_background(ask)
+    answer = in_background(ask)  # NVML itself would wait forever for a hanging driver
     try:
         return answer.result(PATIENCE)
     except TimeoutError:
@@ -143,11 +137,12 @@ def _drawing(handle: object, pci: Path) -> list[str]:
 
 
 def utilization(since: Mapping[str, int] | None = None) -> list[Utilization]:
-    """Returns each GPU's load in index order. Leaves out GPUs that do not report a load (such as MIG parents).
+    """Returns each GPU's load in index order. Leaves out GPUs that do not report a load (such as MIG parents). Raises
+    NvmlError if the driver does not work.
 
-    `since` contains, by GPU UUID, the `sampled_at` that the previous call returned. For a GPU in `since`, the load is
-    the average since that time. If the GPU is not in `since`, or the driver has stored no later measurements of it, the
-    load is NVML's own average over less than a second. Raises NvmlError if the driver does not work.
+    `since` contains, by GPU UUID, the `sampled_at` that the previous call returned. The load is the average since that
+    time. For a GPU without an entry in `since`, or without newer measurements, it is NVML's own average over less than
+    a second.
     """
     return _in_time(lambda: _utilization(since or {}))
 
@@ -167,16 +162,14 @@ def _utilization(since: Mapping[str, int]) -> list[Utilization]:
 
 
 def _busy(handle: object, since: int) -> tuple[float, int]:
-    """Returns a pair: the GPU's average load in percent since the time `since`, and the time of the driver's last
-    measurement. Both times are on the driver's clock.
+    """Returns a pair: the GPU's average load in percent since `since`, and the time of the driver's last measurement.
 
-    - Normally, the load is the average of the measurements that the driver has stored since `since`. For example, an
-      H100 stores five measurements a second and keeps them for 14 seconds.
-    - If `since` is 0, the load is the rate that NVML computes over some hundred milliseconds.
-    - If the driver has no measurements after `since`, the load is also NVML's rate, and the returned time is 0.
+    Both times are on the driver's clock. If `since` is 0, the load is NVML's own average over less than a second. If
+    the driver has no measurements after `since`, the load is also NVML's average, and the returned time is 0.
     """
     rate = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     try:
+        # For example, an H100 stores five measurements a second and keeps them for 14 seconds.
         _, samples = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since)
     except (*_NOT_TOLD, pynvml.NVMLError_NotFound):  # the driver keeps no samples, or has no newer ones
         return rate, 0

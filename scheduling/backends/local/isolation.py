@@ -275,8 +275,7 @@ _known: dict[Path, Isolation] = {}  # results of this process, by the folder of 
 def probe_again(places: HostPaths) -> Isolation:
     """Probes how this machine can isolate jobs, stores the result for other processes, and returns it.
 
-    Raises OSError if no job could run. Also raises OSError if the probe of one kind of isolation gives no answer.
-    Weaker isolation is then not used, because the machine may allow the stronger one. The next call probes again.
+    Raises OSError if no job could run, or if a probe gives no answer. The next call probes again.
     """
     places.jobs.mkdir(mode=0o711, parents=True, exist_ok=True)
     if os.geteuid() == 0:
@@ -372,11 +371,10 @@ def _shared(places: HostPaths, why_no_users: str, why_no_namespaces: str) -> Iso
 
 
 def _try(places: HostPaths, isolation: Isolation) -> tuple[Isolation | None, str]:
-    """Probes one kind of isolation. If it works, returns a pair: a copy of `isolation` with the probe's findings, and
-    "".
+    """Probes one kind of isolation. If it works, returns a copy of `isolation` with the probe's findings, and "". If
+    the machine refuses it, returns None and the reason.
 
-    If the machine refuses this kind, returns None and the reason instead. Raises OSError if the probe gives no answer,
-    for example because it was killed or took too long.
+    Raises OSError if the probe gives no answer, for example because it was killed or took too long.
     """
     try:
         prefix = launcher(isolation)
@@ -413,6 +411,7 @@ def _try(places: HostPaths, isolation: Isolation) -> tuple[Isolation | None, str
         why = (done.stderr.strip().splitlines() or ["the program that checks the isolation was killed"])[-1]
         if done.returncode == REFUSED or _is_refused_by(why):
             return None, why
+        # Weaker isolation is not tried, because the machine may allow this one.
         raise OSError(f"the isolation of jobs could not be checked: {why}")
     except subprocess.TimeoutExpired:
         why = f"the check did not end within {PROBE_SECONDS:g} s"

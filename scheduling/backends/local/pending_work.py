@@ -42,11 +42,10 @@ class PendingWork:
         self._answer: Future[list[Utilization]] | None = None
 
     def is_over(self) -> bool:
-        """Returns whether the GPUs have finished their work. They count as finished if they are idle, if their load
-        cannot be measured, or after LONGEST seconds.
+        """Returns whether the GPUs have finished their work. Also returns True if their load cannot be measured, and
+        after LONGEST seconds.
 
-        The caller stops all processes and then repeats this call until it returns True. No call waits for the driver:
-        one call sends a request to the driver, and a later call reads the answer.
+        The caller stops all processes and then repeats this call until it returns True. No call waits for the driver.
         """
         now = _clock()
         if not self._uuids or now >= self._latest:
@@ -54,6 +53,7 @@ class PendingWork:
         from scheduling.backends.local import gpus  # noqa: PLC0415 - most gangs of most machines need no NVML
 
         if self._answer is None and now >= self._asks_at:
+            # A later call reads the answer.
             self._asks_at, self._answer = now + EVERY, gpus.in_background(gpus.utilization)
         if self._answer is None or not self._answer.done():
             return False

@@ -83,12 +83,7 @@ def cpu_seconds(counted: Iterable[Process]) -> float:
 
 
 def is_namespace_init(pid: int) -> bool:
-    """Returns whether the process is the first process of its own PID namespace.
-
-    If such a process is killed, it ends only after all other processes of its namespace have ended and were reaped.
-    Some of these other processes may have a parent outside the namespace. Only that parent can reap them. A caller that
-    has suspended that parent must therefore not wait for the killed process.
-    """
+    """Returns whether the process is the first process of its own PID namespace."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             numbers = next((line.split()[1:] for line in file if line.startswith(b"NSpid:")), [])

@@ -71,7 +71,7 @@ def _aside(root: int) -> Iterator[int]:
 
 @contextmanager
 def _not_running(files: JobFiles, root: int) -> Iterator[None]:
-    """Ensures, inside the `with` block, that the job does not run: holds its run lock, if the lock file exists.
+    """Keeps the job from running inside the `with` block: holds its run lock, if the lock file exists.
 
     Also makes the job's folder writable. `root` is the file descriptor of the folder of all jobs. Raises Busy if a
     supervisor holds the lock.
@@ -136,13 +136,12 @@ def _open_up(name: str, parent: int) -> int:
 
 
 def clear(name: str, aside: int, *, seconds: float = CLEAR_SECONDS) -> None:
-    """Deletes the entry `name` from the open folder `aside` (a file descriptor).
+    """Deletes the entry `name`, with all its content, from the open folder `aside` (a file descriptor).
 
-    Moves each subfolder to `aside` under a name such as `name.3` and empties it there. Few folders are therefore open
-    at the same time, even in a deep tree. Also deletes subfolders that an interrupted call moved. Raises TimeoutError
-    after `seconds`; the next call deletes the remaining entries.
+    Raises TimeoutError after `seconds`; the next call deletes the remaining entries.
     """
     until = time.monotonic() + seconds
+    # Includes subfolders that an interrupted call moved here.
     todo = deque(found for found in os.listdir(aside) if found == name or found.startswith(f"{name}."))
     taken = set(todo)
     free = (part for part in map(f"{name}.{{}}".format, count()) if part not in taken)
@@ -157,6 +156,7 @@ def clear(name: str, aside: int, *, seconds: float = CLEAR_SECONDS) -> None:
                     _check(until)
                     if _unlinked(entry, folder):
                         continue
+                    # The subfolder is emptied in `aside`, so that few folders are open even in a deep tree.
                     # Moving a folder needs write permission for the folder itself.
                     os.close(_open_up(entry, folder))
                     part_of_it = next(free)

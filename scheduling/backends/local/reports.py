@@ -109,6 +109,8 @@ def kill_hung(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
         deadline = time.monotonic() + KILL_SECONDS
         while left := [each for each in processes.descendants(supervisor.pid) if each.state not in "ZX"]:
             processes.kill(left)
+            # A killed first process of a PID namespace ends only after the other processes of its namespace were
+            # reaped. Only the supervisor, which is stopped, can reap some of them.
             others = [each for each in left if not processes.is_namespace_init(each.pid)]
             if not others:  # only first processes of PID namespaces are left, which end with the supervisor
                 break
@@ -121,6 +123,7 @@ def kill_hung(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
         with files.orders_lock(KILL_SECONDS):
             now = read_json(files.status(status["epoch"]))
             if now is not None and now["phase"] != "ended":
+                # Does not need the run lock, which the kernel may release late.
                 end_leftovers(files, now, why=why)
     except Busy:
         return
@@ -149,16 +152,14 @@ def terminate(files: JobFiles, epoch: int, token: str) -> bool:
 
 
 def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
-    """Kills the processes that a vanished supervisor left, and reports the gang's end with the reason `why`.
+    """Kills the processes that a vanished supervisor left, and reports the gang's end with the reason `why`. If some of
+    the processes survive, writes no report. Returns whether the report was written.
 
-    Returns True after the report was written. If some of the processes survive, writes no report and returns False.
+    If `why` is "", the reason is one of these: the supervisor did not start, the supervisor was killed, or the machine
+    was restarted.
 
-    If `why` is "", the report gives one of these reasons: the supervisor did not start, the supervisor was killed, or
-    the machine was restarted.
-
-    The caller must hold the orders lock and normally also the run lock, so that no supervisor can start. A caller that
-    has just killed the supervisor need not hold the run lock, because the kernel may release the supervisor's lock
-    late.
+    The caller must hold the orders lock and the run lock, so that no supervisor can start. A caller that has just
+    killed the supervisor needs only the orders lock.
     """
     epoch, token = status["epoch"], status["token"]
     if not status["supervisor"]:

@@ -92,12 +92,12 @@ def prctl(option: int, value: int = 0) -> None:
 
 
 def drop_privileges(uid: int | None) -> None:
-    """Changes this process to the user `uid` and removes its groups and capabilities. Programs that it executes later
-    cannot gain capabilities.
+    """Removes the privileges of this process. Raises OSError if the kernel refuses a step.
 
-    If `uid` is None, keeps the user and the groups. Also hides this process's memory and open files from other
-    processes of the same user, until this process executes another program. Raises OSError if the kernel refuses a
-    step.
+    - Changes the user and the group to `uid`, and leaves all other groups. If `uid` is None, keeps user and groups.
+    - Removes all capabilities. Programs that the process executes later cannot gain any.
+    - Hides the process's memory and open files from other processes of the same user, until it executes another
+      program.
     """
     for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
         # Refused without CAP_SETPCAP. Then no_new_privs still keeps exec from granting capabilities.
@@ -117,10 +117,11 @@ def drop_privileges(uid: int | None) -> None:
 
 
 def raise_oom_score() -> None:
-    """Raises the OOM score of this process and its children, so that the kernel kills them before the portal.
+    """Raises the OOM score of this process and its later children. If memory runs out, the kernel kills them before the
+    portal.
 
-    Must be called while the process is dumpable (see prctl). Otherwise a process of an ordinary user cannot set its OOM
-    score.
+    Must be called before the process becomes non-dumpable (see prctl). Afterwards an ordinary user's process cannot set
+    its OOM score.
     """
     score = Path("/proc/self/oom_score_adj")
     if int(score.read_text()) < 500:  # lowering the score would need a capability that few processes have
@@ -141,16 +142,15 @@ def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = l
     """Creates the folders that a job may write, inside the job's folder `folder`. If `uid` is not None, makes that user
     their owner.
 
-    `folder` must belong to the portal, so that the job cannot replace any of these folders. No process of the job may
-    run during the call. Changing the owner of a large tree takes long. The function therefore calls `go_on` again and
-    again, so that the caller can do other work such as its heartbeat. Raises OSError if a folder cannot be created or
-    changed.
+    `folder` must belong to the portal, and no process of the job may run during the call. `go_on` is called repeatedly
+    while owners are changed, so that the caller can write its heartbeat. Raises OSError if a folder cannot be created
+    or changed.
     """
     for name in OWN:
         path = folder / name
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        found = path.lstat()
+        found = path.lstat()  # the job cannot replace this folder, because `folder` belongs to the portal
         if not stat.S_ISDIR(found.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         if uid is not None and found.st_uid != uid:
@@ -161,10 +161,9 @@ def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = l
 
 
 def grant_read(folder: Path, *, below: Path, gid: int) -> None:
-    """Lets the group `gid` read all files and folders in `folder`. Also lets the group enter each folder on the way
-    from `below` to `folder`.
+    """Lets the group `gid` read all files and folders in `folder`, and enter each folder between `below` and `folder`.
 
-    The portal must have just created these folders. Does nothing if `folder` does not exist.
+    Use this only for folders that the portal has just created. Does nothing if `folder` does not exist.
     """
     if not folder.exists():
         return
@@ -208,13 +207,13 @@ def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
 
 
 class Namespaces:
-    """The PID namespace, mount namespace and IPC namespace of one gang. They exist while `init`, their first process,
-    lives.
+    """The PID, mount and IPC namespaces of one gang. They exist while `init`, their first process, lives.
 
-    A process cannot change its own PID namespace. It can only choose the PID namespace for all children that it forks
-    later. The supervisor must not choose another namespace for its own children. It therefore starts a short-lived
-    helper process for each fork. The helper chooses the gang's PID namespace, forks `init` or a later process, and
-    ends. The supervisor is a subreaper, so it then becomes the parent of the forked process.
+    The supervisor forks each process of the gang through a short-lived helper process. The helper selects the PID
+    namespace for its children, forks the process, and ends. The supervisor then becomes the parent of the process,
+    because it is a subreaper.
+
+    The supervisor does not select the PID namespace itself, because all its later children would be in that namespace.
     """
 
     def __init__(self, view: View) -> None:
@@ -253,8 +252,8 @@ class Namespaces:
     def _join(self) -> None:
         """Prepares a helper process so that the next child that it forks is in the gang's PID namespace.
 
-        Also makes the helper non-dumpable (see prctl); its child is then non-dumpable too. Otherwise the job's
-        processes could read the child's memory and files, because they see the child as soon as it exists.
+        Also makes the helper and this child non-dumpable (see prctl), so that the job's processes cannot read the
+        child's memory and files.
         """
         raise_oom_score()
         # otherwise processes of the same user could reach hidden files through /proc/<pid> of the child
@@ -314,8 +313,8 @@ def _run_init(view: View, writer: int, waiting: int, supervisor: int) -> NoRetur
     """Runs as the first process of new namespaces: makes the mounts of `view`, then reaps orphans until it is killed.
 
     - `writer`: the pipe through which this process reports that it is ready, or its error.
-    - `waiting`: a pipe from which this process reads one byte before it does anything else. The supervisor writes the
-      byte when it has become the parent of this process, because the helper that forked this process has ended.
+    - `waiting`: a pipe from which this process first reads one byte. The supervisor writes the byte as soon as it is
+      the parent of this process.
     - `supervisor`: the pid of the supervisor. This process ends together with the supervisor.
 
     When this process ends, for any reason, the kernel kills all other processes in its PID namespace.

@@ -42,14 +42,9 @@ def detach() -> None:
 
 def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
     """Records this process as the supervisor of the newest gang and returns that gang. If no gang has to run, releases
-    the run lock and returns None.
-
-    Holds the orders lock during the whole call, so that no newer gang can go unnoticed. The process that orders a new
-    gang also holds the orders lock, and checks the run lock:
-
-    - If the run lock is free, that process starts a supervisor for the new gang.
-    - If a supervisor holds the run lock, that supervisor finds the new gang in its next call of `claim` or `is_over`.
-    """
+    the run lock and returns None."""
+    # No newer gang can go unnoticed, because the process that orders a gang also holds the orders lock. If the run lock
+    # is free, that process starts a supervisor. Otherwise the running supervisor finds the gang here or in `is_over`.
     with files.orders_lock(inf):
         if (found := _ordered(files)) is None:
             os.close(run_lock)

@@ -471,11 +471,11 @@ class Supervisor:
             self.freezing = self.freezing or PendingWork(self.gang)
 
     def _end(self, verdict: tuple[str, int | None, str], grace: float) -> None:
-        """Begins to end the gang: sends SIGTERM at the first call, and SIGKILL after the grace period.
+        """Begins to end the gang: sends SIGTERM, and SIGKILL after `grace` seconds. If `grace` is 0, skips SIGTERM.
 
-        `verdict` says how the gang ended: the end, the exit code or None, and a message for users. `grace` is the grace
-        period in seconds; 0 skips SIGTERM. If the method is called again, the shorter grace period and the first
-        verdict apply.
+        `verdict` says how the gang ended: the end, the exit code or None, and a message for users.
+
+        A repeated call changes nothing, except that a shorter grace period makes SIGKILL come earlier.
         """
         self.kill_at = min(self.kill_at, time.monotonic() + grace)
         if self.verdict is not None:

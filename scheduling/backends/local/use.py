@@ -127,13 +127,11 @@ class UseMeter:
         return self._sample_processors(token, status)
 
     def _empty_for(self, token: str, now: float) -> float:
-        """Records a sample, taken at the time `now`, that found the gang's GPUs empty: no load and no process.
+        """Records that a sample at the time `now` found the gang's GPUs empty: no load and no process. Returns for how
+        many seconds they have been empty without interruption.
 
-        Returns the length, in seconds, of the uninterrupted series of samples that found the GPUs empty. The series
-        ends with this sample.
-
-        If the previous sample of the series is more than LONGEST_GAP seconds old, or if there is none, a new series
-        begins and the result is 0.
+        Returns 0 if the last sample that found the GPUs empty is more than LONGEST_GAP seconds old, or if there is
+        none.
         """
         since, last = self._empty.get(token, (now, now))
         if now - last > LONGEST_GAP:

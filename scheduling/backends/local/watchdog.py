@@ -55,8 +55,7 @@ class Watchdog:
         self._disk_takes: bool | None = None  # tried at most once per check; None: not tried yet
 
     def begin_check(self) -> None:
-        """Begins a check of all supervisors. When the caller has checked the last supervisor, it must call
-        `end_check`."""
+        """Begins a check of all supervisors. After the last supervisor, the caller must call `end_check`."""
         now = _now()
         self._passed, self._checked_at = min(now - self._checked_at, LONGEST_GAP), now
         self._disk_takes = None
