@@ -42,11 +42,12 @@ REPEATED = (ServiceEventKind.REPLACED, ServiceEventKind.TROUBLE, ServiceEventKin
 
 def prune(*, records: timedelta, attempts: timedelta) -> int:
     """Deletes records of rounds that are older than `records`, and repetitive rows that are older than `attempts`.
+    Returns the number of deleted rows.
 
-    The record of a round is its complete input and output, and the decision of the shadow policy, if there is one.
-    Repetitive rows are operations, events of attempts and replicas, analyses of sharing anomalies, and records of
-    skipped or refused runs of schedules. The last record of each schedule is kept. Returns the number of deleted rows.
-    A round without its record can no longer be reproduced, but its trades, shares and figures are kept.
+    - The record of a round is its complete input and output, and the decision of the shadow policy. Without it, the
+      round can no longer be reproduced.
+    - Repetitive rows are operations, events of attempts and replicas, analyses of sharing anomalies, and records of
+      skipped or refused runs of schedules. The last record of each schedule is kept.
     """
     now = now_from_database()
     old_orders = Operation.objects.filter(done_at__lt=now - attempts, lease__state=Lease.State.CLOSED)
@@ -67,8 +68,7 @@ def prune(*, records: timedelta, attempts: timedelta) -> int:
 def remove_files(*, after: timedelta) -> int:
     """Deletes the logs and checkpoints of jobs that ended longer than `after` ago. Returns the number of these jobs.
 
-    Marks each job after its files are deleted. So after a crash, the next call continues with the other jobs. If files
-    cannot be deleted, logs a warning; the next call tries again.
+    If files cannot be deleted, logs a warning; the next call tries again.
     """
     old = (
         Job.objects.filter(
@@ -92,6 +92,7 @@ def _remove_files(job: Job) -> bool:
     except BackendError as error:
         logger.warning("the files of job %s stay for now: %s", job.pk, error)
         return False
+    # Marked one by one, so that after a crash the next call continues with the other jobs.
     with transaction.atomic(durable=True):
         Job.objects.filter(pk=job.pk).update(files_removed_at=Now())
         pubsub.publish(f"job:{job.pk}")
@@ -99,8 +100,7 @@ def _remove_files(job: Job) -> bool:
 
 
 def _delete(old: models.QuerySet[Any]) -> int:
-    """Deletes the rows in batches of AT_ONCE. Returns the number of deleted rows. If the call is interrupted, the next
-    call deletes the remaining rows."""
+    """Deletes the rows in batches of AT_ONCE. Returns the number of deleted rows."""
     total = 0
     while found := list(old.order_by("pk").values_list("pk", flat=True)[:AT_ONCE]):
         total += old.model.objects.filter(pk__in=found).delete()[0]

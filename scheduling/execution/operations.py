@@ -189,10 +189,10 @@ def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
 
 
 def _order(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
-    """Prepares the execution of an operation. Returns the backend call as a function without arguments.
+    """Returns the backend call for an operation, as a function without arguments.
 
-    First reads from the database everything that the call needs, so that threads can run the returned function. If an
-    error occurs while reading, the returned function raises this error.
+    The function does not read the database, so another thread can run it. If the call cannot be prepared, the function
+    raises the error.
     """
     try:
         backend.preload(operation.lease.job_id)

@@ -50,10 +50,7 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
 
 def follow(cluster: Cluster, backend: Backend) -> None:
     """Stores what changed in the cluster since the last call. Then lets the backend continue orders that need several
-    steps, such as starting a gang.
-
-    The watcher process calls this whenever something changes.
-    """
+    steps, such as starting a gang."""
     run_each(FOLLOWING, lambda step: step(cluster, backend))
 
 
@@ -65,7 +62,8 @@ def record_nodes(cluster: Cluster, backend: Backend) -> None:
 
 
 def record_changes(cluster: Cluster, backend: Backend) -> None:
-    """Stores changes of gangs since the last call, and the time up to which the cluster's state is known."""
+    """Stores the changes of gangs since the last call. Also stores the time up to which the cluster's state is
+    known."""
     heard = now_from_database() - timedelta(seconds=backend.staleness())
     _write_down(cluster, backend, backend.changed())
     _note_heard(cluster, heard)
@@ -146,15 +144,16 @@ def reconcile(cluster: Cluster) -> None:
 def _repeat_orders(
     cluster: Cluster, seen: Mapping[UUID, Observation], looked_at: datetime
 ) -> tuple[list[int], list[Observation]]:
-    """Repeats start and stop orders that had no effect according to `seen`, the observations by lease token.
+    """Repeats the start and stop orders of the cluster's leases that had no effect.
+
+    `seen` has the observed gangs, by lease token. It was complete at the time `looked_at`, but may lack what happened
+    later.
 
     Returns a pair:
 
-    - The ids of leases whose start was never tried, because an order to stop the lease came earlier.
-    - For each lost lease (a lease whose gang no longer exists), an observation that ends the lease.
-
-    `looked_at` is a time at which `seen` was certainly up to date. `seen` may lack what happened later. So a lease does
-    not count as lost if it was started or last observed after `looked_at` minus PATIENCE.
+    - The ids of stopping leases whose start was never tried.
+    - For each lease whose gang no longer exists, an observation that ends the lease. Leaves out leases that were
+      started or observed later than `looked_at` minus PATIENCE.
     """
     holding = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
     ids = list(holding.order_by("pk").values_list("pk", flat=True))
@@ -204,10 +203,10 @@ def _repeat_orders_of(
 def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> None:
     """Marks a lease as missing since `now`, because its gang was not observed. Does not save the lease.
 
-    `heard` is the time up to which the cluster's state is known; None if it is unknown. If the gang had ended before
-    `heard`, the cluster would have reported it. So the lease counts as observed until `heard`.
+    The lease counts as observed until `heard`, the time up to which the cluster's state is known (None: unknown).
     """
     lease.missing_since = now
+    # If the gang had ended before `heard`, the cluster would have reported it.
     if heard is not None and lease.last_seen_at is not None:
         lease.last_seen_at = max(heard, lease.last_seen_at)
 
@@ -270,9 +269,9 @@ def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observa
 
 
 def _is_kept(lease: Lease) -> bool:
-    """Returns whether the processes of a closed lease must not be stopped.
+    """Returns whether the processes of a closed lease must be kept.
 
-    This is so if they are frozen (suspended, but kept in memory), or if they are resuming under a new lease of the job.
+    They are kept while they are frozen (suspended in memory), and while they resume under a new lease of the job.
     """
     thaws = lease.job.leases.filter(state__in=Lease.HOLDING, operations__verb=Operation.Verb.THAW)
     return (lease.job.frozen and lease.end_reason == Lease.End.FROZEN) or thaws.exists()

@@ -56,7 +56,7 @@ def set_idle_rule(
 
     - `action`: nothing, only warn, warn and then stop the job, or warn and then make it preemptible.
     - `after_minutes`: idle time before the warning.
-    - `grace_minutes`: further idle time between the warning and the step after it.
+    - `grace_minutes`: idle time from the warning to the step after it.
     - `snooze_hours`: for how long the warning may be postponed; 0 means not at all.
     - `services`: whether to warn about replicas of services too. Replicas are never stopped.
 
@@ -130,9 +130,11 @@ class IdleRules:
         )
 
     def rule_of(self, tenant: Tenant, cluster_id: int | None) -> IdleRule | None:
-        """Returns the rule of the tenant or of its nearest ancestor that has one.
+        """Returns the first of these rules that exists, or None:
 
-        Without such a rule, returns the cluster's rule, else the rule of all teams, else None.
+        - The rule of the tenant, or of its nearest ancestor that has a rule.
+        - The rule of the cluster.
+        - The rule of all teams.
         """
         for step in reversed(tenant.lineage):
             if step in self.of_tenants:
@@ -198,7 +200,7 @@ def step_idle(*, job_id: int) -> Step:
     """Executes and returns the step that is due for a job with idle GPUs.
 
     The step is to warn the owner and the managers, to stop the job, to make it preemptible, or nothing. Any number of
-    workers may call this at any time: the scheduling lock makes them wait for each other, so no step is repeated.
+    workers may call this at any time.
     """
     lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
     use = (

@@ -55,11 +55,13 @@ class Idleness:
     snoozed_until: datetime | None = None
 
     def is_warned(self, terms: Terms) -> bool:
-        """Returns whether the owner has been warned of the present idle time, so that the step after the warning may
-        follow.
+        """Returns whether the owner was warned of the present idle time, so that the step after the warning may follow.
 
-        Returns False if the GPUs were used after the warning, or if the warning was snoozed. Also returns False if the
-        idle time is now shorter than `terms.after`, for example because the rule has changed.
+        Returns False in these cases:
+
+        - The owner was not warned, or the GPUs were used after the warning.
+        - The warning was snoozed.
+        - The idle time is shorter than `terms.after`, for example because the rule has changed.
         """
         return (
             self.since is not None
@@ -80,10 +82,10 @@ class Idleness:
         return max(NOTHING, terms.grace - self.lasted_warned)
 
     def acts_at(self, terms: Terms, now: datetime) -> datetime | None:
-        """Returns when the step after the warning becomes due if the GPUs stay idle from now on; None if no step is
+        """Returns the time at which the step after the warning becomes due if the GPUs stay idle; None if no step is
         pending.
 
-        If the job has no GPUs now, the step may become due later, because time without GPUs does not count.
+        For a job without GPUs, this is the earliest possible time, because time without GPUs does not count.
         """
         left = self.grace_left(terms)
         if left is None or self.warned is None:
@@ -94,9 +96,8 @@ class Idleness:
     def snooze_ends(self, terms: Terms, now: datetime) -> datetime:
         """Returns the latest time to which the warning can be snoozed.
 
-        - If there was no warning and no snooze since the GPUs became idle: `now` plus the duration `terms.snooze`.
-        - Otherwise: the time `first_told` plus `terms.snooze`. Repeated snoozes can therefore not postpone the warning
-          beyond this time.
+        This is the duration `terms.snooze` after the first warning or snooze since the GPUs became idle. If there was
+        neither, it is `terms.snooze` after `now`.
         """
         told = self.first_told
         first = told if told is not None and self.since is not None and told >= self.since else now

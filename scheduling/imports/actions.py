@@ -1,8 +1,4 @@
-"""Imports past jobs: a published trace becomes a detached cluster with its jobs, leases and bills.
-
-Uses the functions that bill real usage and close real hours. Writes the starts and ends of jobs directly, because the
-actions of rounds and observations always use the present time.
-"""
+"""Imports past jobs: a published trace becomes a detached cluster with its jobs, leases and bills."""
 
 from __future__ import annotations
 
@@ -53,16 +49,19 @@ class PastCluster:
     ends: datetime
 
 
+# One transaction, so that no worker closes an hour before all its jobs are stored.
 @transaction.atomic(durable=True)
 def import_history(
     *, actor: User | None, past: PastCluster, jobs: Sequence[PastJob], fingerprint: str
 ) -> Cluster:
-    """Stores a detached cluster, its teams and their jobs, and bills their usage. Returns the cluster.
+    """Stores a detached cluster, its teams and their jobs, bills their usage, and archives the teams. Returns the
+    cluster.
 
-    Everything is written in one transaction, so that no worker closes an hour before all its jobs are stored. Archives
-    the teams at the end, so that they take no share from other teams. Raises Refused if a cluster or team with the name
-    `past.name` exists, or if `past.ends` is in the future. Also raises Refused if a trace with this `fingerprint` was
-    imported before.
+    Raises Refused in these cases:
+
+    - A cluster or team with the name `past.name` exists.
+    - `past.ends` is in the future.
+    - A trace with this `fingerprint` was imported before.
     """
     require(actor, "cluster.attach")
     if before := imported_before(fingerprint):
@@ -87,6 +86,7 @@ def import_history(
         for one in told:
             one.lease.job = one.job  # set again, because the job has an id only now
         number_rows([one.lease for one in told])
+        # Written directly, because the actions of rounds and observations always use the present time.
         insert_rows(one.job for one in told)
         bill([one.lease for one in told], until=None)
         insert_rows(one.lease for one in told)
@@ -177,8 +177,7 @@ class _ImportedJobs:
     def gpus(self, nodes: Sequence[Node], taken: Taken) -> Iterator[HeldGpu]:
         """Yields the GPUs that the job held, and marks them in `taken` as busy until the job's end.
 
-        Picks GPUs that are free at the job's start. So the caller must call this for one job after the other, in the
-        order of their starts.
+        Picks GPUs that are free at the job's start. So this must be called for the jobs in the order of their starts.
         """
         for rank, place in enumerate(self.place.held.place.nodes):
             until = taken[place] = taken[place] or [self.begins] * nodes[place].gpus
@@ -194,10 +193,9 @@ class _ImportedJobs:
 
 
 def _create_teams(actor: User | None, name: str, names: Sequence[str]) -> dict[str, Membership]:
-    """Creates a team named `name`. Below it, creates a team with one user for each of `names`. These users cannot sign
-    in.
+    """Creates a team named `name` and, below it, a team with one user for each of `names`. The users cannot sign in.
 
-    Returns a dictionary from each of `names` to the membership of the created user.
+    Returns a dictionary from each of `names` to the membership of its user.
     """
     parent = create_within(actor=actor, name=name, parent=None, tickets=100)
     found = {}
@@ -221,8 +219,10 @@ def imported_before(fingerprint: str) -> Cluster | None:
 
 
 def hours_to_close(cluster: Cluster) -> int:
-    """Returns the number of hours of an imported cluster that are not closed yet. The hours begin at midnight (UTC) of
-    the cluster's first day."""
+    """Returns the number of hours of an imported cluster that are not closed yet.
+
+    The first hour to close begins at midnight (UTC) of the cluster's first day.
+    """
     book = ClosedBook.objects.filter(book=cluster.pk).first()
     first = NodeChange.objects.filter(cluster=cluster).aggregate(first=Min("at"))["first"]
     since = book.until if book else start_of_day(first)

@@ -125,9 +125,10 @@ def _is_name(text: str | None) -> bool:
 
 
 def gang(gpus: int, gpus_per_node: int) -> tuple[int, int]:
-    """Returns (workers, GPUs per worker) for a job of `gpus` GPUs.
+    """Returns (workers, GPUs per worker) for a job of `gpus` GPUs: the smallest number of equal workers that each fit
+    on a node.
 
-    This is one worker if the GPUs fit on one node, otherwise the smallest number of equal workers that fit on nodes.
+    For example, 12 GPUs on nodes with 8 GPUs give two workers with 6 GPUs each.
     """
     if gpus <= gpus_per_node:
         return 1, gpus

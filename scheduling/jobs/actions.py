@@ -33,11 +33,11 @@ def cancel_job(*, actor: User, job: Job) -> Job:
 
 
 def cancel_within(*, actor: User | None, job: Job, why: Message | None = None, cause: str = "") -> Job:
-    """Cancels a job like `cancel_job`, but within the caller's transaction. `actor` None means that Fairlot cancels the
-    job.
+    """Cancels a job like `cancel_job`, but within the caller's transaction.
 
-    `why` is the message for the job's history; by default it says that `actor` cancelled the job. `cause` is the value
-    of Cause (why a job lost its GPUs) that is stored with the event and the lease; empty for no value.
+    - `actor`: the user who cancels the job; None means that Fairlot cancels it.
+    - `why`: the message for the job's history. By default, it says that `actor` cancelled the job.
+    - `cause`: a value of Cause that says why the job lost its GPUs; empty for no value.
     """
     if actor is not None and not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may cancel this job.")

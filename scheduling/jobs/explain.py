@@ -119,10 +119,9 @@ class Explainer:
         return Explanation(sentence, short, False, tuple(self._detail(job)), helps)
 
     def _binding(self, job: Job, reason: Reason) -> list[LimitUsage]:
-        """Returns the limits that block the job now; an empty list if `reason`, from the last round, is not about
-        limits.
+        """Returns the limits that block the job now. `reason` is the reason that the last round gave for the job.
 
-        The list is also empty if usage has fallen below the limits since the last round.
+        The list is empty if `reason` is not about limits, or if usage has fallen below the limits since the last round.
         """
         match reason:
             case Reason.QUOTA_IN_USE:
@@ -137,11 +136,9 @@ class Explainer:
                 return []
 
     def _never(self, job: Job, first: Reason) -> Explanation:
-        """Returns an explanation that names all reasons why the job can never run, beginning with `first`.
-
-        `first` is the reason that the last round gave. The explanation names the others too, because the job could
-        still not run after only `first` is remedied.
-        """
+        """Returns an explanation with all reasons why the job can never run. The first one is `first`, which the last
+        round gave."""
+        # All reasons, because the job could still not run after only `first` is remedied.
         reasons = [first, *(one for one in self.never(job) if one != first)]
         sentence = " ".join(self._never_sentence(job, one) for one in reasons)
         helps = dict.fromkeys(line for one in reasons for line in _UNBLOCK.get(one, ()))
@@ -168,11 +165,9 @@ class Explainer:
         return slots
 
     def _over_quota(self, job: Job) -> str | None:
-        """Returns a text that says which limits forbid the job even if no other job runs. Returns None if the limits
-        allow it.
+        """Returns a text that says which limits forbid the job even if no other job runs; None if the limits allow it.
 
-        Considers only generations whose nodes have room for the whole gang. If there is no such generation, considers
-        all generations that the job accepts.
+        Considers only generations whose nodes have room for the whole gang, if there are any.
         """
         slots = self._slots(job)
         fitting = [pk for pk, workers in slots.items() if workers >= job.workers]

@@ -137,8 +137,8 @@ def _all_generations(cluster: Cluster) -> list[int]:
 def _cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -> Costs:
     """Returns what one hour of the whole gang costs at today's prices, by name of each generation that the job accepts.
 
-    A preemptible job pays the price of preemptible time. Where this price is not set, it pays the price of borrowed
-    time. Where neither is set, it pays the normal price.
+    A preemptible job pays the first of these prices that is set: for preemptible time, for borrowed time, the normal
+    price.
     """
     wanted = generation_ids or _all_generations(cluster)
     prices = {

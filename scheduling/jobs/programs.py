@@ -61,13 +61,13 @@ def has_program(cluster: Cluster, name: str) -> bool:
 
 
 def programs_of(command: str) -> Iterator[str]:
-    """Yields the program that a script certainly runs; yields nothing if this is not known. Yields at most one program.
+    """Yields the program that a script certainly runs, if this can be known. Yields at most one program.
 
-    The program is known if the script has only one line, or if its first line is `exec PROGRAM`, which replaces the
-    shell. All other scripts continue even if a program is missing, and an earlier line may install the program.
+    It can be known only if the script has one line, or if its first line is `exec PROGRAM`.
     """
     lines = [line.strip() for line in command.replace("\\\n", " ").splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
+    # Other scripts continue even if a program is missing, and an earlier line may install it.
     if len(lines) != 1 and not (lines and lines[0].startswith("exec ")):
         return
     try:

@@ -1,7 +1,7 @@
 """Computes how many CPUs and how much memory a worker's container gets.
 
-Rounds place workers by GPUs alone. So by default, a worker with a quarter of a node's GPUs gets at most a quarter of
-its CPUs and memory. A node then always has enough CPUs and memory for as many workers as its GPUs allow.
+Rounds place workers only by their GPUs. The CPUs and the memory of a node must then suffice for all workers on it. So
+by default, a worker with a quarter of a node's GPUs gets at most a quarter of its CPUs and memory.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
 
     - the amount in the spec
     - the cluster's amount per GPU, times the worker's GPUs
-    - a part of a node: the same part of the node's CPUs or memory as the worker gets of the node's GPUs (see `_part`)
+    - a part of a node (see `_part`): a worker with a quarter of a node's GPUs gets at most a quarter of its CPUs or
+      memory
 
     `nodes` are the sizes of the nodes that the job may use.
     """
@@ -138,11 +139,11 @@ def _not_here(spec: JobSpec) -> dict[str, str]:
 
 
 def _part(nodes: Sequence[tuple[float | None, int]], gpus: int) -> float | None:
-    """Returns the CPUs or memory for a worker with `gpus` GPUs: a node's amount per GPU times `gpus`.
+    """Returns the CPUs or memory for a worker with `gpus` GPUs, such that the worker fits on each node.
 
-    `nodes` has a pair for each node: its amount of CPUs or memory, and its number of GPUs. First subtracts the part
-    FOR_OTHERS from the amount of each node, for system programs. The node with the smallest amount per GPU decides, so
-    that the worker fits on all nodes. Returns None if an amount is unknown or `nodes` is empty.
+    `nodes` has a pair for each node: its amount of CPUs or memory, and its number of GPUs. The part FOR_OTHERS of each
+    amount is left to system programs. The result is `gpus` times the smallest amount per GPU; None if an amount is
+    unknown or `nodes` is empty.
     """
     parts = []
     for amount, of in nodes:

@@ -64,11 +64,10 @@ def submit_job(
 ) -> Job:
     """Queues a job of `actor` in `tenant`, and returns the job.
 
-    `request_key`: a key that a client sends again if it repeats a request. If a job was submitted with this key before,
-    returns that job.
-
-    `even_if_never`: whether to queue a job that can never run on the cluster. If False, raises Refused for such a job.
-    The error gives all reasons why the job can never run, and names the field "even_if_never".
+    - `request_key`: a key that the client chooses. If a job was submitted with this key before, returns that job. So a
+      client can safely repeat a request.
+    - `even_if_never`: whether to queue a job that can never run on the cluster. If False, raises Refused with all
+      reasons for such a job; the error's field is "even_if_never".
 
     Raises NotAllowed if the actor is not a member of the tenant, and Refused if the tenant is archived. Raises
     SpecError if the cluster does not accept the spec.
@@ -102,8 +101,8 @@ def submit_jobs(
     waiting jobs leaves room for two jobs, the first two of three specs are accepted and the third is refused.
 
     If `all_or_none` is True and a spec is refused, submits nothing and raises NotAllSubmitted. Raises NotAllowed or
-    Refused like `submit_job` if the actor is not allowed to submit any job to the tenant or cluster. Raises ValueError
-    for more than MOST_AT_ONCE specs.
+    Refused if the actor cannot submit any job to the tenant or cluster. Raises ValueError for more than MOST_AT_ONCE
+    specs.
     """
     if len(specs) > MOST_AT_ONCE:
         raise ValueError(f"{len(specs)} specs are too many for one call; at most {MOST_AT_ONCE} are accepted")
@@ -140,7 +139,7 @@ def submit_within(
 
     - `why`: the message for the job's history.
     - `reader`: the user who will read the error messages. They name only limits that this user may see. If None, they
-      name only limits that everybody who sees the team may see, so that the caller may store them.
+      name only limits that everybody who sees the team may see.
     - `replica`: the extra Job fields of a service's replica, which Fairlot submits in the name of `actor`.
     """
     place = _Place(actor, tenant, cluster, reader=reader, why=why, replica=replica)
@@ -313,10 +312,9 @@ class _Place:
         return _Draft(job, spec, secrets, volumes)
 
     def submit(self, drafts: Sequence[_Draft]) -> list[Outcome]:
-        """Stores the jobs that the limits on the number of waiting jobs allow. Returns a job or a refusal for each
-        draft.
+        """Stores the jobs that fit within the limits on waiting jobs. Returns, for each draft, the job or the refusal.
 
-        For a request key that was used before, returns the earlier job.
+        If a job was submitted with a draft's request key before, returns that job for the draft.
         """
         outcomes: dict[int, Outcome] = {}
         accepted: list[tuple[int, _Draft, list[str]]] = []
@@ -351,12 +349,10 @@ class _Place:
         return {job.request_key: job for job in found if job.request_key is not None}
 
     def _store(self, accepted: Sequence[tuple[_Draft, list[str]]]) -> list[Job]:
-        """Stores the jobs of the accepted drafts, and returns them.
+        """Stores and returns the jobs of the accepted drafts.
 
-        `accepted` has pairs: a draft, and a list of warnings for the job's history. Each warning names a limit that the
-        job exceeds, and that only warns.
-
-        If a concurrent request has just stored a job with the same request key, returns that job instead.
+        `accepted` has a pair for each job: the draft, and warnings for the job's history about limits that the job
+        exceeds. If another request has just stored a job with the same request key, returns that job instead.
         """
         drafts = [draft for draft, _ in accepted]
         if not drafts:

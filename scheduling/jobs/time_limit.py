@@ -30,11 +30,11 @@ class Overrun:
     quota: Quota
 
     def says(self, code: EventCode, job: Job) -> Message:
-        """Returns a message about the limit, fit for everybody who may see the job. `code` selects the message's
-        sentence.
+        """Returns a message about the limit for everybody who may see the job. `code` selects the message's sentence.
 
-        If the limit belongs to the job's own team, the message says to whom the limit applies, and its hours. Otherwise
-        it only says that a team above the job's team has such a limit, because not every reader may see that team.
+        - For a limit of the job's own team, the message says to whom the limit applies, and its hours.
+        - For a limit of a team above, it only says that there is such a limit, because not every reader may see that
+          team.
         """
         if self.quota.tenant_id not in visible_lineage(job.tenant, None):
             return Message.of(code, above=job.tenant.name)
@@ -46,21 +46,16 @@ class Overrun:
 
 
 def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
-    """Returns the starting and running jobs that have reached a time limit and for which a stop or a warning is
-    due.
+    """Returns the starting and running training jobs that must be stopped or warned about, because of a time limit.
 
-    The result has each job once, with one limit. If the job has reached several limits, this is:
-
-    - The shortest limit that stops jobs, if there is one.
-    - Otherwise the shortest limit that only warns.
-
-    Leaves out limits about which the job's history already has a warning. With `job_id`, considers only this job. The
-    time limit counts the time on GPUs over all attempts. Only training jobs have time limits: a service replaces its
-    replicas, and sessions have timeouts.
+    A time limit counts the time on GPUs over all attempts. Each job is returned once, with the shortest limit that it
+    has reached; limits that stop jobs come before limits that only warn. Leaves out limits about which the job's
+    history already has a warning. With `job_id`, considers only this job.
     """
     quotas = _quotas()
     if not quotas:
         return []
+    # Only training jobs have time limits: a service replaces its replicas, and sessions have timeouts.
     jobs = Job.objects.filter(
         kind=Job.Kind.TRAINING, state__in=[Job.State.STARTING, Job.State.RUNNING]
     ).select_related("tenant")
@@ -115,8 +110,8 @@ def _is_over(quota: Quota, ran: timedelta) -> bool:
 
 @transaction.atomic(durable=True)
 def end_overlong(*, job_id: int) -> bool:
-    """Stops a job that has reached its time limit. If the limit only warns, adds a warning to the job's history
-    instead, once.
+    """Stops a job that has reached its time limit. If the limit only warns, adds one warning to the job's history
+    instead.
 
     Returns True if it stopped the job or added a warning.
     """

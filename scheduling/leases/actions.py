@@ -58,11 +58,11 @@ LEASE_FIELDS = [
 
 
 def apply_observations(*, cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
-    """Applies observations of a backend to leases and jobs.
+    """Applies observations of a backend to leases and jobs. Returns the leases that ended; they are now closed and
+    billed.
 
-    Returns the leases whose processes have ended according to the observations, and which are now closed and billed. An
-    observation may arrive twice, late or never; it has an effect only if it changes an open lease. If an observation
-    cannot be stored, the others are still applied, and the cluster's page shows the failure.
+    An observation may arrive twice or late; it has an effect only if it changes an open lease. If an observation cannot
+    be stored, the others are still applied.
     """
     return apart(cluster_id, observations, lambda some: _apply(cluster_id, some))
 
@@ -151,9 +151,9 @@ def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
     """Returns the leases whose full hours before `now` are not billed yet and can be billed now.
 
     Leaves out two kinds of leases:
+
     - Leases for which a measurement of GPU use in these hours may still arrive.
-    - Leases whose last observation was before the start of the present hour. Perhaps their processes have died since
-      that observation. If so, the time after it must not be billed.
+    - Leases that were not observed in the present hour, because their processes may have died before it.
     """
     hour = start_of_hour(now)
     held = Lease.objects.filter(
@@ -163,10 +163,9 @@ def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
 
 
 def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, int]:
-    """Returns a query for the ids of leases whose GPU use before `hour` is perhaps not fully measured yet.
+    """Returns a query for the ids of leases for which a measurement of GPU use before `hour` may still arrive.
 
-    `hour` is the start of the present hour, and `now` is the present time. If `hour` began MEASURE_PATIENCE (100
-    seconds) or longer ago, the query finds no leases, because billing does not wait longer for a missing measurement.
+    `hour` is the start of the present hour. If it is MEASURE_PATIENCE or longer ago, the query finds no leases.
     """
     if now >= hour + MEASURE_PATIENCE:
         return GpuUse.objects.none().values_list("lease_id", flat=True)
@@ -433,8 +432,8 @@ class ObservationBatch:
     def never_started(self, lease: Lease, *, at: datetime, thaws: bool) -> None:
         """Ends an attempt whose processes never started. The job waits again, or ends if it was being cancelled.
 
-        `thaws` is True if the attempt should have resumed frozen processes. The processes stay frozen if the job waits
-        again and all their nodes are ready. Otherwise they are ended.
+        `thaws` is True if the attempt was meant to resume frozen processes. These stay frozen if the job waits again
+        and all their nodes are ready; in all other cases they are ended.
         """
         job = lease.job
         if job.state == Job.State.CANCELLING:
@@ -495,11 +494,8 @@ class ObservationBatch:
         self.history.save()
 
     def moment(self, lease: Lease, age: float) -> datetime:
-        """Returns the time `age` seconds ago by the database's clock.
-
-        If the lease's unbilled time begins later than that, returns the start of the unbilled time instead. This is
-        the end of the billed time, or the lease's start if nothing is billed yet.
-        """
+        """Returns the time `age` seconds ago by the database's clock, or the start of the lease's unbilled time if that
+        is later."""
         at = self.now - timedelta(seconds=max(0.0, age))
         # The bound is applied last: if the clock was set back, even the present may precede the lease's start.
         return max(filter(None, [at, lease.unbooked_from]))
@@ -545,9 +541,9 @@ class ObservationBatch:
         """Updates the cluster's switch cost: a moving average of the seconds that a gang loses when it is stopped and
         started again.
 
-        The median over the gangs in this batch counts as one measurement. First starts of jobs do not count, because
-        they are not part of a switch. Many simultaneous first starts would also be slow and distort the average.
+        The new measurement is the median over the gangs that started again in this batch.
         """
+        # First starts are not part of a switch, and many simultaneous ones would be slow and distort the average.
         begun = {(lease.job_id, lease.epoch): lease for lease in self._begun if lease.epoch > 1}
         if not begun:
             return
@@ -576,7 +572,8 @@ class ObservationBatch:
 
 
 def _withdraw_reservations(jobs: Sequence[Job], *, now: datetime) -> None:
-    """Withdraws the reservations of jobs that have ended, or that may not start yet after a failed start."""
+    """Withdraws the reservations of jobs that have ended, or that must wait before they start again after a failed
+    start."""
     out = [job.pk for job in jobs if job.has_ended or (job.not_before and job.not_before > now)]
     if out:
         reserved = Lease.objects.filter(job__in=out, state=Lease.State.RESERVED)

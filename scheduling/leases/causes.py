@@ -46,11 +46,10 @@ class Causes:
         return Cause.CLAIMED, Message.of(EventCode.CLAIMED, waited=self._waited, **beyond)
 
     def lent_to(self, job: Job, row: int) -> dict[str, Any]:
-        """Returns parameters for a message that says how many GPUs the job's account holds, and how many are guaranteed
-        to it.
+        """Returns parameters for a message about the GPUs that the job's account holds beyond its guarantee.
 
-        Returns an empty dict if the account holds no GPUs beyond its guarantee. An account is a user in a tenant, or a
-        tenant. `row` is the job's index in the round's snapshot. The parameters are:
+        Returns an empty dict if the account holds no such GPUs. `row` is the job's index in the round's snapshot. The
+        parameters are:
 
         - `owner`: the name of the job's owner.
         - `gpus`: the GPUs that the account holds after this round.

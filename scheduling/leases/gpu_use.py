@@ -84,8 +84,7 @@ def _note(cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
 class _MergedStretches(Generic[Kept]):
     """The stretches of some leases: measured periods in which the GPUs were not used, or had no process.
 
-    An added stretch is merged with all stretches that touch or overlap it. The constructor reads the stored stretches
-    of these leases, but only those that end at its argument `since` or later.
+    Stretches that touch or overlap are merged. The constructor reads the stored stretches that end at `since` or later.
     """
 
     def __init__(self, model: type[Kept], leases: Iterable[Lease], *, since: datetime) -> None:
@@ -131,7 +130,7 @@ class _MergedStretches(Generic[Kept]):
 def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: datetime) -> GpuUse:
     """Returns the job's GpuUse row with the measurement `seen` applied, unsaved.
 
-    - `use`: the job's present row; None if it has none. If its measurement is newer than `seen`, returns it unchanged.
+    - `use`: the job's present row; None if it has none. A row that is newer than the measurement is returned unchanged.
     - `since`, `until`: the period in which the GPUs were idle. If both are equal, the GPUs are in use.
     """
     if use is None:
@@ -178,9 +177,9 @@ def _write(known: Mapping[int, GpuUse], *, new: Collection[int]) -> None:
 
 
 def unused_of(leases: Iterable[int], begins: datetime, ends: datetime) -> dict[int, list[Stretch]]:
-    """Returns, by lease id, the periods of idle GPUs that overlap the time from `begins` to `ends`, in order.
+    """Returns, by lease id, the idle periods that overlap the time from `begins` to `ends`, in order.
 
-    The periods may extend beyond `begins` and `ends`.
+    The periods are not cut to this time.
     """
     found: dict[int, list[Stretch]] = defaultdict(list)
     stretches = IdleStretch.objects.filter(

@@ -48,8 +48,8 @@ class History:
     ) -> None:
         """Applies `event` and `changes` to `job`, and adds the message `said` to its history.
 
-        - `epoch`: the number of the attempt that the event is about; None means the job's latest attempt. A gang that
-          moves has two attempts: the one that it leaves, and the new one, which is the latest.
+        - `epoch`: the number of the attempt that the event is about; None means the job's latest attempt. When a gang
+          moves, the attempt that it leaves is no longer the latest.
         - `cause`: a value of Cause (scheduling/models/event_codes.py), for events that take GPUs away.
 
         Raises IllegalTransition if the job's state does not allow the event.

@@ -1,18 +1,16 @@
 """Computes the work that jobs lost and had to repeat, from the progress (in steps) that their programs print.
 
-The first step that a resumed attempt prints is the step at which it resumes. Work that earlier attempts did beyond this
-resume step is lost. For each earlier attempt, the lost GPU time is:
+The first step that a resumed attempt prints is its resume step. Work that earlier attempts did beyond this step is
+lost. For each earlier attempt, the lost GPU time is:
 
 - Zero, if the attempt did not get beyond the resume step.
 - All its time, if its first observed step is already beyond the resume step.
-- Otherwise the time from the moment at which it reached the resume step until it ended. To estimate this moment, its
-  steps are spread evenly between its first and last observation. For example, an attempt printed step 100 at 10:00 and
-  step 200 at 11:00, and the next attempt resumes at step 150. Then the time from 10:30 to the end of the first of these
-  attempts is lost.
+- Otherwise the time from the resume step to the attempt's end, as if all steps took the same time. For example, an
+  attempt printed step 100 at 10:00 and step 200 at 11:00, and the next one resumes at step 150. Then the time from
+  10:30 to the end of the first attempt is lost.
 
-A resumed attempt may have made steps before its first observation. The computed loss is then smaller than the actual
-loss. For programs that print no progress, no lost work is computed here. For all programs, if some workers of an
-attempt never ran, all time of the attempt counts as lost (`ObservationBatch.close` in scheduling/leases/actions.py).
+The actual loss is higher if a resumed attempt makes steps before its first observation. If some workers of an attempt
+never ran, all its time counts as lost (`ObservationBatch.close` in scheduling/leases/actions.py).
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def reserve(
     """Stores new leases. Immediately starts each lease whose job waits and whose GPUs are all free.
 
     `busy` has a (node id, GPU index) pair for each GPU that another lease still holds. A lease starts only if the
-    limits on concurrent GPUs leave room for it. These limits still count leases that are being stopped.
+    limits on concurrent GPUs leave room for it. GPUs of stopping leases still count towards these limits.
     """
     if not new:
         return
@@ -83,11 +83,11 @@ def reserve(
 def advance(cluster_id: int, *, now: datetime, history: History) -> int:
     """Starts gangs whose reserved GPUs are all free now. Returns the number of started gangs.
 
-    A gang that moves to other GPUs starts only after it has left its old ones. If a limit on a team's GPUs is reached,
-    the team's gangs start only after enough of its leases have ended, on any node. Reservations of owners who may no
-    longer submit in the team are withdrawn.
+    A gang starts only if the limits on concurrent GPUs leave room for it. Withdraws the reservations of owners who may
+    no longer submit in the team.
     """
     reserved = Lease.objects.filter(cluster=cluster_id, state=Lease.State.RESERVED)
+    # A gang that moves to other GPUs starts only after it has left its old ones: its job waits then.
     waiting = reserved.filter(job__state__in=Job.WAITING).order_by("id")
     owners = {pk: pair for pk, *pair in waiting.values_list("pk", "job__tenant", "job__owner")}
     members = members_among({(tenant, owner) for tenant, owner in owners.values()})
@@ -150,8 +150,8 @@ def write_times(lease_ids: Iterable[int]) -> None:
 def _begin(begun: Sequence[Reservation], *, now: datetime, history: History) -> list[Operation]:
     """Starts leases at `now`. Returns unsaved operations that start or thaw the processes of the leases.
 
-    If the clock was set back, a lease may have to start later than `now`. It never starts in an hour that the ledger
-    has already closed, or before an earlier lease of one of its GPUs ends.
+    If the clock was set back, a lease may start later than `now`. It starts after all hours that the ledger has already
+    closed, and after the ends of earlier leases of its GPUs.
     """
     if not begun:
         return []
@@ -193,9 +193,9 @@ def _order(operations: Sequence[Operation]) -> None:
 
 
 def _free_from(nodes: Iterable[int], now: datetime) -> dict[tuple[int, int], datetime]:
-    """Returns the end of each closed lease that ends later than `now`, by (node id, GPU index) of the lease's GPUs.
+    """Returns, by (node id, GPU index), the latest end of closed leases that end after `now`.
 
-    Such leases exist only if the clock was set back. GPUs without such a lease have no entry.
+    Such leases exist only if the clock was set back.
     """
     ends: dict[tuple[int, int], datetime] = {}
     later = HeldGpu.objects.filter(

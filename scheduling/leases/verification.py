@@ -22,7 +22,7 @@ CHANGES_OF_NODES = journals.Journal(
 def first_lease_unlike_its_bill() -> Found | None:
     """Returns the first lease that does not agree with its usage segments in the ledger; None if all leases agree.
 
-    Does not compare archived segments. Unbilled time counts as a difference only if its hour is closed.
+    Does not compare archived segments. Unbilled time is an error only in closed hours.
     """
     return first_row(
         "the times or GPUs of a lease differ from its bill",

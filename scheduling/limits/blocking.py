@@ -24,8 +24,8 @@ AT_ONCE = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD)
 class Binding:
     """Finds the limits that block or warn about jobs of one cluster. Reads the limits of each user once.
 
-    Descriptions name only limits that `reader` may see. If `reader` is None, the descriptions are for all users who may
-    see the job. They then name only limits that all of these users may see.
+    Descriptions name only limits that `reader` may see. If `reader` is None, they name only limits that all users who
+    may see the job may see.
     """
 
     cluster: Cluster
@@ -53,7 +53,7 @@ class Binding:
     def in_words(self, job: Job, found: Collection[LimitUsage]) -> list[str]:
         """Returns a sentence, without its full stop, for each limit in `found`.
 
-        If the reader may not see some of the limits, one sentence stands for all of these.
+        All limits that the reader may not see get one common sentence.
         """
         return list(dict.fromkeys(self._in_words(one, job) for one in found))
 
@@ -77,10 +77,10 @@ class Binding:
         return [one for one in self._of(job, at_limit) if one.quota.kind in kinds and self._binds(one, job)]
 
     def reached(self, job: Job, at_limit: str) -> list[LimitUsage]:
-        """Returns the limits that are used up or exceeded, among those that apply to the job's owner in the job's team.
+        """Returns the exceeded limits among those that apply to the job's owner in the job's team.
 
-        `at_limit` is the effect of the limits to consider, for example to make jobs preemptible. A limit on GPU-hours
-        or money is returned as soon as it is used up. Other limits are returned only if usage is above them.
+        Limits on GPU-hours or money count as exceeded as soon as they are used up. `at_limit` is the effect of the
+        limits to consider, for example to make jobs preemptible.
         """
         return [one for one in self._of(job, at_limit) if one.is_exceeded()]
 
@@ -88,8 +88,8 @@ class Binding:
         """Returns the limits that `job` exceeds and that only warn.
 
         - `is_new`: True if the job is not stored yet.
-        - `beside`: the number of unsaved jobs that the same request submits before `job`. They count as waiting jobs
-          for limits on the number of waiting jobs.
+        - `beside`: the number of unsaved jobs that the same request submits before `job`. Limits on waiting jobs count
+          them.
         """
         found = [
             one.with_more(beside) if one.quota.kind == Quota.Kind.QUEUED_JOBS else one
@@ -101,7 +101,8 @@ class Binding:
         )
 
     def when(self, job: Job, found: Collection[LimitUsage]) -> tuple[str, ...]:
-        """Returns sentences that say when the limits in `found` will let the job start, without duplicates."""
+        """Returns sentences about the time at which the limits in `found` will let the job start, without
+        duplicates."""
         return tuple(dict.fromkeys(self._when(one, job) for one in found))
 
     def _of(self, job: Job, at_limit: str) -> list[LimitUsage]:
@@ -137,9 +138,8 @@ class Binding:
     def _borrows(self, one: LimitUsage, *, more: int) -> bool:
         """Returns whether the limit `one` on borrowed GPUs is exceeded, or would be exceeded by `more` additional GPUs.
 
-        - If `more` is 0: returns True if the limit is exceeded on at least one generation.
-        - Otherwise: returns True if the additional GPUs would exceed the limit on every generation. One generation with
-          enough room is sufficient, because the additional GPUs can be of any generation.
+        - If `more` is 0: whether the limit is exceeded on at least one generation.
+        - Otherwise: whether no generation has room for the additional GPUs, which can be of any generation.
 
         Considers only generations of which the limit's tenant, with its subtree, is entitled to GPUs.
         """

@@ -44,11 +44,11 @@ class BudgetReader:
 
 @contextmanager
 def consistent_budgets(**which: object) -> Iterator[tuple[Sequence[Budget], BudgetReader]]:
-    """Context manager that yields the budgets in force and a BudgetReader for them.
+    """Context manager that yields the budgets in force and a BudgetReader for them, read in one database snapshot.
 
-    `which` are query filters for the budgets. Reads the ledger and the unbooked usage in one database snapshot, so that
-    usage that is booked meanwhile counts exactly once.
+    `which` are query filters for the budgets.
     """
+    # One snapshot, so that usage that is booked meanwhile counts exactly once.
     with consistent_read():
         budgets = list(Budget.objects.in_force().filter(**which).select_related("tenant").order_by("pk"))
         held = unbooked() if budgets else []

@@ -59,8 +59,8 @@ class Caps:
     def forbid(self, tree: Tree, account: fs.Ints, gpus: fs.Ints) -> fs.Bools:
         """Returns, by gang and generation (J, K), whether a cap forbids the gang to run on the generation.
 
-        A cap forbids this if the gang alone needs more GPUs than the cap allows. Considers the caps on GPUs of the
-        gang's account and of the account's ancestors.
+        A cap forbids this if the gang needs more GPUs than the cap allows, even if no other gang runs. Considers the
+        caps on GPUs of the gang's account and of the account's ancestors.
 
         - `tree`: the tree of accounts.
         - `account` (J,): the account of each gang.
@@ -76,8 +76,7 @@ class Elsewhere:
     """The GPUs that a user of a tenant holds or has reserved on clusters other than the round's cluster.
 
     - `gpus`: the number of these GPUs.
-    - `seconds`: the GPU-seconds that the user may use on them before the other clusters decide again. This is one
-      quantum of the other cluster for each GPU.
+    - `seconds`: the GPU-seconds that the user may use on them in one quantum of their cluster.
     """
 
     gpus: int
@@ -100,8 +99,8 @@ class RoundLimits:
     def read(cls, cluster: Cluster, *, now: datetime, lock: bool = False) -> Self:
         """Reads the limits and their usage at the time `now`.
 
-        If `lock` is True, rounds of other clusters cannot use what is left of the same limits until the transaction
-        ends.
+        If `lock` is True, locks the limits until the transaction ends, so that rounds of two clusters cannot use the
+        same remainder.
         """
         quotas = Quota.objects.filter(kind__in=IN_ROUNDS).exclude(at_limit=Quota.AtLimit.WARN)
         return cls._of(list(quotas.select_related("tenant")), cluster, now=now, lock=lock)
@@ -226,12 +225,9 @@ class RoundLimits:
     def _elsewhere(self, quota: Quota, key: Account) -> Decimal:
         """Returns how much of a limit the account can use on other clusters before their next rounds.
 
-        The result depends on the kind of limit:
-
         - Limit on GPUs: the number of GPUs that the account holds or has reserved there.
-        - Limit on GPU-hours: the GPU-seconds that it can use on these GPUs before those rounds.
-        - Limit on money: the sum of these GPU-seconds × price of a GPU-hour. This is 3600 times the cost, because the
-          price is per hour.
+        - Limit on GPU-hours: the GPU-seconds that it can use on these GPUs in one quantum.
+        - Limit on money: these GPU-seconds times the price of a GPU-hour, which is 3600 times the cost.
         """
         tenant, user = key
         taken = Decimal(0)
@@ -251,8 +247,8 @@ def _told(array: fs.Floats, usual: fs.Floats | None = None) -> fs.Floats | None:
     """Returns the caps in `array`, or None if they have no effect.
 
     - Without `usual`: caps have no effect if all of them are infinite.
-    - With `usual`: these are other caps that apply to the same accounts. The caps in `array` have no effect if none of
-      them is lower than the cap at the same place in `usual`.
+    - With `usual` (other caps on the same accounts): caps have no effect if each is at least as high as the one at the
+      same place in `usual`.
     """
     same = np.isinf(array).all() if usual is None else (array >= usual).all()
     return None if same else array

@@ -1,7 +1,7 @@
-"""Enforces limits on concurrent GPUs against all GPUs that are held, including those of stopping gangs.
+"""Enforces limits on concurrent GPUs when gangs start. GPUs of stopping gangs count until these gangs have left.
 
-A round picks gangs as if stopping gangs had already left. So a picked gang first gets a reservation, and starts only
-when the limits leave room for it.
+Rounds do not count stopping gangs. So a gang that a round picks first gets a reservation, and starts only when the
+limits leave room for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def that_fit(leases: Iterable[Lease]) -> list[Lease]:
     """Returns those of `leases` that may start now under the limits on concurrent GPUs, in order.
 
     Counts the GPUs on all clusters together. The caller holds the scheduling lock and starts the leases in the same
-    transaction. If no such limits exist, makes only one query.
+    transaction.
     """
     leases = list(leases)
     blocking = Quota.objects.filter(kind=Quota.Kind.GPUS, at_limit=Quota.AtLimit.BLOCK)

@@ -39,10 +39,11 @@ def read_trade_limits(
 
     - `index`: the row of each tenant id. The other rows are those of users, who have no trade limits.
     - `column`: the column of each generation id.
-    - `lock`: if True, rounds of other clusters cannot use what is left of the same limits until the transaction ends.
+    - `lock`: whether to lock the limits until the transaction ends, so that rounds of two clusters cannot use the same
+      remainder.
 
-    The maximum number of GPUs that a tenant may give away applies to all clusters together. So the GPUs that the tenant
-    gives away on other clusters are subtracted from this maximum.
+    A tenant's maximum number of GPUs applies to all clusters together. GPUs that it gives away on other clusters are
+    already subtracted.
     """
     found = list(TradeLimit.objects.filter(tenant__in=index.keys()).select_related("tenant").order_by())
     if not found:

@@ -45,8 +45,7 @@ def usages_for(quotas: QuotaQuerySet, tenant: Tenant, user: User, *, now: dateti
 def usages_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datetime) -> list[LimitUsage]:
     """Returns the present usage of each of `quotas` for `user` in `tenant`.
 
-    All of `quotas` must apply to this user. The caller has already loaded the related tenant, user and generation of
-    each.
+    All of `quotas` must apply to this user, and must have been read with their tenant, user and generation.
     """
     return [
         limit_usage(quota, used.get(limited_by(quota, tenant.pk, user.pk), Decimal(0)), tenant, user, now)
@@ -141,11 +140,11 @@ def in_hours(ran: timedelta) -> Decimal:
 
 
 def _borrowed(quota: Quota) -> Decimal:
-    """Returns how far the tenants under the limit exceed their entitlement: borrowed GPUs as a fraction of the entitled
-    GPUs.
+    """Returns borrowed GPUs as a fraction of entitled GPUs, for the tenants under the limit: 0.5 if they hold 6 GPUs
+    and are entitled to 4.
 
-    Computes the fraction for each cluster and generation, and returns the largest. The entitlement is that of each
-    cluster's latest round.
+    This is the largest fraction over all clusters and generations. The entitlement is that of each cluster's latest
+    round.
     """
     return max(
         (
@@ -160,9 +159,10 @@ def _borrowed(quota: Quota) -> Decimal:
 def shares_of(quota: Quota, *, cluster: Cluster | None = None, more: int = 0) -> list[tuple[float, float]]:
     """Returns a (held GPUs, entitled GPUs) pair for each cluster and generation.
 
-    The numbers are sums over the limit's tenant and all tenants below it. Held GPUs include reserved GPUs, but
-    not GPUs of preemptible jobs, because these jobs borrow nothing. `more` is added to the held GPUs of each pair. The
-    entitlement is that of the cluster's latest round. `cluster` None means all attached clusters.
+    The numbers are sums over the limit's tenant and all tenants below it. `cluster` None means all attached clusters.
+
+    - Held GPUs include reserved GPUs and the number `more`, but not GPUs of preemptible jobs.
+    - Entitled GPUs are those of the cluster's latest round.
     """
     clusters = Cluster.objects.attached() if cluster is None else [cluster]
     below = set(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))

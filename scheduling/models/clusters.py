@@ -115,10 +115,7 @@ class Cluster(models.Model):
         return self.unanswered_at is not None and self.unanswered_at >= heard
 
     def has_failure(self, now: datetime) -> bool:
-        """Returns whether the last stored failure of the cluster is less than FAILURES_SHOWN (one day) old at `now`.
-
-        Such a failure is, for example, an item that could not be processed. The cluster's page shows it.
-        """
+        """Returns whether the last stored failure of the cluster is less than FAILURES_SHOWN (one day) old at `now`."""
         return self.failed_at is not None and now - self.failed_at < FAILURES_SHOWN
 
     @property
@@ -277,7 +274,7 @@ class NodeChange(models.Model):
     """The state of a node from the time `at` until the node's next change. A node that is gone has 0 GPUs.
 
     A database trigger inserts a row whenever a field that accounting uses changes. Rows are never changed
-    (scheduling/migrations/0026). Later rows of a node never have an earlier `at` (0039).
+    (scheduling/migrations/0026). The rows of a node are in the order of `at` (0039).
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")

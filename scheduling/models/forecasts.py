@@ -1,4 +1,4 @@
-"""Model of forecasts that say when waiting jobs start."""
+"""Model of forecasts of the times at which waiting jobs start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scheduling.models.jobs import Job
 
 
 class JobForecast(models.Model):
-    """A forecast of when a waiting job starts: at `starts_by` or earlier, unless new jobs or other changes intervene.
+    """A forecast for a waiting job: it starts at `starts_by` or earlier, unless new jobs or other changes intervene.
 
     `starts_by` None means that the job does not start before `looked_until`, the end of the simulation.
     """

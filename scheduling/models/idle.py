@@ -22,10 +22,10 @@ LONGEST_MINUTES = 366 * 24 * 60
 
 
 def _of_stretches(are_apart: str, have_both_ends: str) -> list[models.BaseConstraint]:
-    """Returns two database constraints for a model of stretches (periods) of leases, with the given constraint names.
+    """Returns the database constraints of a model of stretches (periods) of leases. The arguments are their names.
 
-    - `are_apart`: stretches of one lease do not overlap.
-    - `have_both_ends`: each stretch has a start and an end.
+    - `are_apart`: for the constraint that stretches of one lease do not overlap.
+    - `have_both_ends`: for the constraint that each stretch has a start and an end.
     """
     return [
         ExclusionConstraint(
@@ -164,8 +164,8 @@ class GpuUse(models.Model):
 class IdleRule(models.Model):
     """A rule for jobs with idle GPUs. It belongs to a tenant with its subtree, to a cluster, or to all teams.
 
-    A job follows the rule of its tenant, or of the nearest ancestor that has one. Without such a rule, it follows the
-    rule of its cluster, and otherwise the rule of all teams.
+    A job follows the first of these rules that exists: the rule of its tenant or of the nearest ancestor that has one,
+    the rule of its cluster, the rule of all teams.
     """
 
     class Action(models.TextChoices):

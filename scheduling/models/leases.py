@@ -174,8 +174,8 @@ class Lease(models.Model):
     def unbooked_period(self, until: datetime | None) -> tuple[datetime, datetime] | None:
         """Returns the period (start, end) of the lease that the ledger does not contain yet; None if there is none.
 
-        The period ends at the lease's end or at `until`, whichever is earlier. If only one of them is known, the period
-        ends there; if neither is known, returns None.
+        The period ends at `until`, or at the lease's end if that is earlier. `until` None means the lease's end;
+        returns None if the lease has not ended.
         """
         begins, ends = self.unbooked_from, min(filter(None, (until, self.held_until)), default=None)
         return (begins, ends) if begins is not None and ends is not None and begins < ends else None
@@ -208,7 +208,7 @@ class HeldGpu(models.Model):
 class PreemptibleTime(models.Model):
     """A period in which rounds let a gang have its GPUs only because nobody else wanted them.
 
-    Rounds begin and end these periods. So a period may begin before the lease holds its GPUs, and end after the lease.
+    It begins and ends with a round. So it may begin before the lease holds its GPUs, and end after the lease.
     """
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="preemptible")

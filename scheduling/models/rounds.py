@@ -18,9 +18,9 @@ from scheduling.models.clusters import Cluster
 class Round(models.Model):
     """One scheduling decision for a cluster.
 
-    A quantum round may take GPUs from any job. Between quantum rounds, fill rounds allocate GPUs that are free. Under
-    some policies, a fill round may also take GPUs from an account that holds more than its guarantee. It gives them to
-    waiting jobs whose accounts stay within their own guarantee.
+    - A quantum round may take GPUs from any job.
+    - A fill round, between two quantum rounds, allocates free GPUs. Under some policies, it also takes GPUs that
+      accounts hold beyond their guarantee, for waiting jobs of accounts within their guarantee.
     """
 
     class Kind(models.TextChoices):
@@ -123,8 +123,8 @@ class ShareBalance(models.Model):
     - `owed`: the GPU-seconds that the user should have received according to the shares of all rounds, but did not;
       negative if the user received too much.
 
-    Under some policies, a user has one balance for all generations, because the policy may repay it on any of them. It
-    is then split among the rows of the generations, in proportion to the user's shares.
+    Some policies may repay owed GPU time on any generation. The total is then split among the user's rows in proportion
+    to `share`.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="balances")

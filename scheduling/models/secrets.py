@@ -73,7 +73,7 @@ class Secret(models.Model):
 
 
 class JobSecret(models.Model):
-    """Links a job to a secret that its spec names, as found when the job was submitted.
+    """Links a job to a secret that its spec names.
 
     The link stays the same even if another secret gets that name later.
     """

@@ -105,7 +105,8 @@ class Service(models.Model):
 
 
 class ServiceRevision(models.Model):
-    """One version of the spec of a service's replicas. Only the fields that record its outcome are ever changed."""
+    """One version of the spec of a service's replicas. After its creation, only the fields that record its outcome
+    change."""
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()

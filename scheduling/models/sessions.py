@@ -33,12 +33,11 @@ class SessionQuerySet(models.QuerySet["Session"]):
         """Returns two durations for each session, by job id:
 
         - How long the session ran from its last use to `now`.
-        - How long the session ran from its idle warning to `now`. If there was no warning, or if the session was used
-          after it, this duration equals the first one.
+        - How long it ran from its idle warning or its last use, whichever was later, to `now`.
 
-        Both count only time in which the session ran, over all attempts: nobody can use a session that waits, starts,
-        stops or is lost.
+        Both count only time in which the session ran, over all attempts.
         """
+        # Nobody can use a session that waits, starts, stops or is lost, so that time does not count.
         ended = Least("stop_asked_at", "held_until", "missing_since", Value(now, models.DateTimeField()))
 
         def ran_since(*moments: str) -> models.Sum:

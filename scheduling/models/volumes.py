@@ -60,7 +60,7 @@ class Volume(models.Model):
 
 
 class JobVolume(models.Model):
-    """Links a job to a volume that its spec names, as found when the job was submitted.
+    """Links a job to a volume that its spec names.
 
     Withdrawing the volume deletes this row; the job's next attempt then fails to start.
     """

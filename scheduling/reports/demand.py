@@ -34,9 +34,9 @@ THERE = f"""
 def wanted_by_hour(
     begins: datetime, ends: datetime, *, cluster: Cluster | None = None
 ) -> Mapping[datetime, Decimal]:
-    """Returns the GPU-seconds that jobs demanded in each full UTC hour that begins in [begins, ends) and is over.
+    """Returns the GPU-seconds that jobs demanded in each UTC hour, by the start of the hour.
 
-    The keys are the starts of the hours. Makes two queries.
+    Includes the full hours that begin in [begins, ends) and are over.
     """
     first, last = hours_beginning_in(begins, ends)
     last = min(last, start_of_hour(now_from_database()))
@@ -47,18 +47,16 @@ def wanted_by_hour(
         gpus, created, ended = map(ints, cursor.fetchone())
     length = (last - first) // MICROSECOND
     since, until = (np.clip(moments - as_number(first), 0, length) for moments in (created, ended))
+    # The second call subtracts the demand after the jobs' ends.
     wanted = _by_hour(gpus, since, length // AN_HOUR) - _by_hour(gpus, until, length // AN_HOUR)
     return {first + n * HOUR: Decimal(int(some)) / MICROSECONDS for n, some in enumerate(wanted)}
 
 
 def _by_hour(gpus: Ints, since: Ints, hours: int) -> Ints:
-    """Returns the demand of jobs, in GPU-microseconds, in each of the first `hours` hours, as if no job ever ended.
+    """Returns the demand of jobs in each of the first `hours` hours, in GPU-microseconds, as if no job ever ended.
 
-    The caller makes a second call with the ends of the jobs as `since`, and subtracts its result. The arrays have one
-    element for each job:
-
-    - `gpus`: the number of GPUs that the job demands.
-    - `since`: the start of the job's demand, in microseconds after the start of the first hour.
+    - `gpus` (J,): the number of GPUs that each job demands.
+    - `since` (J,): the start of each job's demand, in microseconds after the start of the first hour.
     """
     begun, in_hour = np.zeros((2, hours + 1), dtype=np.int64)
     hour = since // AN_HOUR

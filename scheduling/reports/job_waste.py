@@ -1,9 +1,10 @@
 """Wasted GPU time by cause. Each second counts for at most one cause, so the total is at most the booked time.
 
-- *failed*, *cancelled*: all time in the period for which a training job held GPUs, if the job failed or was cancelled
-  in the period or later. Sessions and replicas of services do not count, because users end them after use.
+- *failed*, *cancelled*: all time in the period of training jobs that failed or were cancelled, in the period or later.
 - *run again*: for other jobs, the time of work that was lost and repeated (scheduling/leases/lost_work.py).
 - *idle*: of the remaining time, the time for which jobs held GPUs without using them.
+
+Sessions and replicas of services never count as failed or cancelled, because users end them after use.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ Amounts: TypeAlias = Mapping[tuple[int, ...], Sequence[int]]
 
 
 def _of_whole_days(reader: UsageReader) -> UsageReader:
-    """Returns the reader with a shorter period: without the UTC days that are archived and only partly in the period.
+    """Returns a reader for a shorter period, without archived UTC days that are only partly in the period.
 
     An archived day can be read only as a whole.
     """
@@ -154,13 +155,11 @@ def _of_whole_days(reader: UsageReader) -> UsageReader:
 
 
 def _look(reader: UsageReader, *, names_jobs: bool) -> tuple[GroupedUsage, GroupedUsage, list[Ints]] | None:
-    """Returns three values: the usage by user, the usage by job, and the waste. Returns None if no time was held.
+    """Returns the usage by user, the usage by job, and the waste; None if no time was held.
 
-    The waste has one array for each cause, with one element for each row of the usage by job.
-
-    - In a report on some tenants, the usage by job has all jobs of these tenants.
-    - In a report on all tenants, it has only the jobs that failed, were cancelled or lost work. If `names_jobs` is
-      True, it also has the jobs with idle time.
+    The waste has one array for each cause, with one element for each row of the usage by job. In a report on all
+    tenants, the usage by job has only the jobs that failed, were cancelled or lost work. If `names_jobs` is True, it
+    also has the jobs with idle time.
     """
     if reader.tenants is None:
         whole = reader.by_user()
@@ -199,8 +198,8 @@ def _failed_or_cancelled(begins: datetime, ends: datetime) -> QuerySet[Job]:
 def _ids_by_state(begins: datetime, ends: datetime, few: str | None) -> dict[str, Ints]:
     """Returns the ids of training jobs that failed and of those that were cancelled, by state.
 
-    These are the jobs that started before `ends` and ended at or after `begins`. `few` is None, or a PostgreSQL array
-    of job ids, as text. If it is given, all other jobs are left out.
+    These are the jobs that started before `ends` and ended at or after `begins`. `few` is a PostgreSQL array of the ids
+    of the jobs to consider, as text; None means all jobs.
     """
     some = union_all([_failed_or_cancelled(begins, ends).order_by().values("state", "pk")], ["state", "pk"])
     if some is None:
@@ -233,12 +232,9 @@ def _causes(reader: UsageReader, found: GroupedUsage) -> list[Ints]:
 
 
 def _run_again(reader: UsageReader, found: GroupedUsage, lost: Sequence[Ints]) -> Ints:
-    """Returns how much lost work is charged to each row of `found`.
+    """Returns how much lost work is charged to each row of `found`, which may lack some payers of a job.
 
-    If a job's time is billed to several payers (teams and users), each payer has a row. The lost time is charged to the
-    first of these rows, at most the held time of that row. The rest is charged to the next row, and so on.
-
-    `lost` has three arrays with one element for each job and generation: job ids, generation ids, and the lost time.
+    `_borne` says how lost work is divided among payers, and what `lost` contains.
     """
     if reader.tenants is None:  # without a restriction, the rows include all payers of a job
         return _borne(found, lost)
@@ -262,11 +258,12 @@ def _whose(rows: GroupedUsage, some: Ints | None = None) -> list[tuple[int, ...]
 def _borne(payers: GroupedUsage, lost: Sequence[Ints]) -> Ints:
     """Returns how much lost work is charged to each row of `payers`.
 
-    `payers` has a row for each job, generation and payer (team and user). It must include all payers of the jobs, and
-    the rows of one job and generation must be next to each other. The lost time is charged to the first of these rows,
-    at most the held time of that row. The rest is charged to the next row, and so on.
+    - `payers`: a row for each job, generation and payer (team and user), with all payers of the jobs. The rows of one
+      job and generation are next to each other.
+    - `lost`: three arrays with one element for each job and generation: job ids, generation ids, and the lost time.
 
-    `lost` has three arrays with one element for each job and generation: job ids, generation ids, and the lost time.
+    The lost time is charged to the payers in order, to each at most its held time. For example, of 6 lost hours, two
+    payers who held 5 and 3 hours are charged 5 hours and 1 hour.
     """
     jobs, generations, amounts = lost
     if not len(jobs) or not len(payers.held):
@@ -302,18 +299,13 @@ def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) 
 def _of_all(
     whole: GroupedUsage, found: GroupedUsage, causes: Sequence[Ints]
 ) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
-    """Returns a table of all held time and all waste, by team, user and generation.
+    """Returns all held time and all waste, by team, user and generation.
 
-    A team, user and generation may have several rows, whose amounts the caller must add up. The table is returned as
-    two values:
-
-    - The columns that name the team, user and generation, by column name.
-    - The columns of amounts: the held time, then the waste by each cause.
-
-    The idle time of jobs in `found` is taken from `causes`. The idle time of all other jobs is taken from `whole`.
+    The result is a table in two parts: the key columns by name, and the columns of amounts (held time, then the waste
+    by each cause). Several rows may have the same keys; the caller must add up their amounts.
 
     - `whole`: the usage of all jobs, summed by user.
-    - `found`: the usage of some jobs, with a row for each job.
+    - `found`: the usage of some jobs, with a row for each job. All other jobs have only idle waste.
     - `causes`: the waste of each row of `found`, as one array for each cause.
     """
     *others, idle = causes
@@ -339,11 +331,11 @@ def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) 
 
 
 def _named(told: Mapping[tuple[str, ...], Amounts]) -> list[list[Wasted]]:
-    """Returns one list of Wasted rows for each grouping in `told`, in the order of `told`. In each list, most waste
-    comes first.
+    """Returns a list of Wasted rows with names for each grouping in `told`, in order. In each list, most waste comes
+    first.
 
-    A grouping is a tuple of key columns, such as ("tenant_id",). For each grouping, `told` has a mapping from keys,
-    such as (7,), to amounts. The rows have the names of teams, users, generations and jobs besides their ids.
+    `told` maps each grouping, a tuple of key columns such as ("tenant_id",), to a mapping from keys, such as (7,), to
+    amounts.
     """
 
     def of(name: str, names: QuerySet[Any, tuple[int, str]]) -> dict[int, str]:

@@ -62,10 +62,8 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def _no_garbage_collected() -> Iterator[None]:
-    """Context manager that disables Python's garbage collector, which would take a third of a round's time.
-
-    A round creates no reference cycles, so no memory is lost.
-    """
+    """Context manager that disables Python's garbage collector."""
+    # It would take a third of a round's time. A round creates no reference cycles, so no memory is lost.
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -78,13 +76,13 @@ def _no_garbage_collected() -> Iterator[None]:
 @_no_garbage_collected()
 @transaction.atomic(durable=True)
 def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | None:
-    """Runs a round of one cluster, of the kind that is due or of kind `force`. Returns the round.
+    """Runs a round of one cluster, of kind `force` or, without `force`, of the kind that is due. Returns the round.
 
-    Returns None if no round is due, if the cluster has no unfinished jobs, or if another worker holds the lock. Any
-    number of workers may call this at any time: only one gets the lock, and the database's clock decides whether a
-    round is due.
+    Any number of workers may call this at any time. Returns None in these cases:
 
-    Also returns None if the cluster does not answer and `force` is None. Gangs of such a cluster keep running.
+    - Another worker holds the cluster's scheduling lock.
+    - The cluster has no unfinished jobs.
+    - `force` is None, and no round is due or the cluster does not answer.
     """
     if not try_lock_schedule(cluster_id):
         return None
@@ -372,8 +370,10 @@ class _Commit:
     def _write_reasons(self) -> None:
         """Stores the reasons of those waiting jobs whose reason changed.
 
-        A picked job that still waits gets the reason GPUS_DRAINING: other gangs have not left its GPUs yet. If its GPUs
-        are unavailable, it gets PLACE_LOST instead.
+        A picked job that still waits gets one of these reasons:
+
+        - GPUS_DRAINING: other gangs have not left its GPUs yet.
+        - PLACE_LOST: its GPUs are unavailable.
         """
         reasons = self.decision.reason.copy()
         reasons[self.decision.run] = fs.Reason.GPUS_DRAINING
@@ -394,8 +394,7 @@ class _Commit:
     def _note_lost_places(self, reasons: fs.Ints) -> None:
         """Writes PLACE_LOST to `reasons` (J,) for picked jobs whose GPUs were unavailable.
 
-        If the reason is new for a job, also adds an entry to the job's history and requests another round. If the job
-        had the same reason before, another round would probably fail in the same way.
+        If the reason is new for a job, also adds an entry to the job's history and requests another round.
         """
         row = {job: i for i, job in enumerate(self.legend.jobs)}
         for job, why in self.place_lost.items():

@@ -1,4 +1,4 @@
-"""Forecasts when waiting jobs will start, by simulating rounds from the cluster's present state."""
+"""Forecasts the times at which waiting jobs will start, by simulating rounds from the cluster's present state."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ def forecast_starts(*, cluster_id: int) -> int:
     """Forecasts the time by which each waiting job of the cluster will have started, and stores the forecasts. Returns
     their number.
 
-    Jobs that are blocked now, or that can never run, get no forecast. While the cluster is paused or has more than
-    MOST_JOBS unfinished jobs, no job gets a forecast. Returns 0 immediately if another worker is writing forecasts, or
-    if forecasts were already written since the last round.
+    Jobs that are blocked now, or that can never run, get no forecast. Returns 0 in these cases:
+
+    - The cluster is paused or has more than MOST_JOBS unfinished jobs.
+    - Another worker is writing forecasts.
+    - Forecasts were already written since the last round.
     """
     if not try_lock_forecasts(cluster_id):
         return 0

@@ -1,4 +1,5 @@
-"""Notices: each notice warns the owner of a replica or session that a later round may preempt it for other users."""
+"""Notices: each notice warns the owner of a replica or session that, after the notice time, a round may preempt it for
+other users."""
 
 from __future__ import annotations
 
@@ -41,8 +42,7 @@ def give_notice(
     - `legend`: the primary keys of the jobs and accounts in the snapshot and the decision.
     - `causes`: computes the numbers of GPUs that the warnings contain.
 
-    Runs in the round's transaction. A later round may preempt such a replica or session for other users, but only after
-    the notice time is over.
+    Runs in the round's transaction.
     """
     if view.jobs.keeps is None:
         return

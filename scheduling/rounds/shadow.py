@@ -26,11 +26,11 @@ MOST_ROUNDS = 20
 
 @transaction.atomic(durable=True)
 def ask_shadow(*, cluster_id: int) -> int:
-    """Makes the cluster's shadow policy decide the rounds since its last decision. Returns the number of these rounds.
+    """Makes the cluster's shadow policy decide the rounds since its last decision, at most MOST_ROUNDS of them. Returns
+    their number.
 
-    The shadow policy gets the recorded snapshot of each round, and the GPU time that accounts actually held before it.
-    If the shadow policy was newly chosen, it begins with the latest round. Returns 0 immediately if the cluster has no
-    shadow policy, or if another worker is already running it.
+    A newly chosen shadow policy begins with the latest round. Returns 0 immediately if the cluster has no shadow
+    policy, or if another worker is already running it.
     """
     cluster = Cluster.objects.get(pk=cluster_id)
     policy = shadow_of_cluster(cluster)

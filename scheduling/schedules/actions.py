@@ -127,8 +127,7 @@ def change_schedule(
 ) -> Schedule:
     """Replaces the spec, cluster, timetable and policies of a schedule, and makes the actor its owner. The team stays.
 
-    The actor becomes the owner because otherwise a user could change a program that runs with another user's rights and
-    secrets. If the timetable changes, runs that were missed under the old timetable do not start later.
+    If the timetable changes, runs that were missed under the old timetable do not start later.
     """
     schedule = lock_changeable(actor, schedule)
     may_schedule(actor, schedule.tenant, cluster, spec)
@@ -143,6 +142,7 @@ def change_schedule(
         setattr(schedule, field, value)
     schedule.cluster, schedule.spec, schedule.name = cluster, spec.to_dict(), spec.name
     schedule.refusals = 0
+    # Otherwise a user could change a program that runs with another user's rights and secrets.
     if schedule.owner != actor:
         schedule.owner, schedule.request_key = actor, None
     schedule.save()

@@ -85,10 +85,11 @@ def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None
 
 @transaction.atomic(durable=True)
 def _next_due(schedule_id: int) -> bool:
-    """Handles the next due times of a schedule: starts a run, or records runs as missed, or does both. Returns True.
+    """Handles the next due times of a schedule: starts a run, records runs as missed, or does both. Returns False if it
+    did neither.
 
-    Returns False and does nothing if the schedule is not due, is locked by another worker, or belongs to a detached
-    cluster. Returns False and pauses the schedule if its stored timetable can no longer be read.
+    Does nothing if the schedule is not due, is locked by another worker, or belongs to a detached cluster. Pauses the
+    schedule if its stored timetable can no longer be read.
     """
     now = now_from_database()
     locked = Schedule.objects.due(now).select_for_update(skip_locked=True, of=("self",))
@@ -169,10 +170,8 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
 
 
 def _job_in_the_way(schedule: Schedule) -> Job | None:
-    """Returns a job of an earlier run that has not ended and that therefore prevents a new run.
-
-    Returns None if there is no such job, or if the schedule does not forbid overlap.
-    """
+    """Returns a job of an earlier run that has not ended, if the schedule forbids overlap. Returns None if nothing
+    prevents a new run."""
     return schedule.jobs_at_work().first() if schedule.overlap == Schedule.Overlap.FORBID else None
 
 

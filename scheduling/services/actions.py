@@ -147,10 +147,7 @@ def remove_service(*, actor: User, service: Service) -> Service:
 
 
 def _require_member(actor: User, tenant: Tenant) -> None:
-    """Raises NotAllowed unless the actor is a member of the team.
-
-    Membership is required because a revision runs with the rights and secrets of its author.
-    """
+    # A revision runs with the rights and secrets of its author.
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
         raise NotAllowed(f"Only members of {tenant.name} may change its services.")
 

@@ -42,8 +42,7 @@ def step_service(*, service_id: int) -> bool:
     """Creates and ends the replicas of a service that must be created or ended now. Returns whether anything changed.
 
     Also marks the current revision as good or failed, and may roll back a failed revision. Any number of workers may
-    call this at any time: the lock on the service's row makes them wait for each other, and each call sees the results
-    of earlier calls.
+    call this at any time.
     """
     services = Service.objects.select_related("tenant", "cluster", "current__author", "good__author")
     service = services.select_for_update(of=("self",)).filter(pk=service_id).first()
@@ -132,7 +131,7 @@ class _ServiceState:
     def resting(self) -> set[int]:
         """Returns the slots (numbered positions of replicas) in back-off.
 
-        The last replica in such a slot ended by itself a short time ago, and must not be replaced yet.
+        The last replica in such a slot ended by itself and must not be replaced yet.
         """
         return {slot for slot, jobs in self.ended.items() if self._rests(jobs)}
 
@@ -216,9 +215,11 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
 def _judge(look: _ServiceState) -> None:
     """Marks the current revision as good or as failed, as soon as this is known.
 
-    The revision is good once the desired number of its replicas have become ready. It has failed if the progress
-    deadline passes and no replica becomes ready for the first time during that time. If the service has
-    automatic rollback, a failed revision is rolled back.
+    - Good: the desired number of its replicas have become ready.
+    - Failed: no replica became ready for the first time within the progress deadline. Time in which the replicas only
+      wait for GPUs does not count.
+
+    If the service has automatic rollback, a failed revision is rolled back.
     """
     service, revision = look.service, look.service.current
     if revision is None or service.good_id == revision.pk or not service.wanted:

@@ -1,9 +1,11 @@
 """Decides which replicas of a service to create and to end. The decision depends only on the state of the replicas.
 
-During a rollout, the rules are those of Kubernetes Deployments (pkg/controller/deployment/rolling.go). Replicas of
-revisions other than the current one are ended, unready ones before ready ones. A ready one is ended only if at least
-`replicas - max_unavailable` ready replicas then remain. Unlike in a Deployment, a replica that is ending still counts
-towards the limit `replicas + max_surge`, because it holds GPUs until it is gone.
+During a rollout, the rules are those of Kubernetes Deployments (pkg/controller/deployment/rolling.go):
+
+- Replicas of other revisions than the current one are ended, unready ones first.
+- A ready replica is ended only if at least `replicas - max_unavailable` ready replicas then remain.
+- There are at most `replicas + max_surge` replicas. Unlike in a Deployment, this includes replicas that are ending,
+  because they hold GPUs until they are gone.
 """
 
 from __future__ import annotations

@@ -121,8 +121,7 @@ def sessions_to_step() -> models.QuerySet[Session]:
 def step_session(*, session_id: int) -> Step:
     """Warns the user of a session or stops the session, if its idle timeout or time limit requires this now.
 
-    Returns the step that was taken. Any number of workers may call this at any time: the lock on the session's row
-    makes them wait for each other, and each call sees the results of earlier calls.
+    Returns the step that was taken. Any number of workers may call this at any time.
     """
     session = Session.objects.select_for_update().filter(pk=session_id).first()
     if session is None:
@@ -161,8 +160,7 @@ def clocks_of(session: Session, job: Job, now: datetime) -> Clocks:
 def clocks_from(session: Session, job: Job, now: datetime, idle: tuple[timedelta, timedelta]) -> Clocks:
     """Returns the session's idle time and time limits as Clocks.
 
-    `idle` is a pair of durations from SessionQuerySet.idle_times: the session's unused time since the last use, and
-    since the idle warning.
+    `idle` is the session's pair of durations from SessionQuerySet.idle_times.
     """
     stands = session.warned_at and (session.used_at is None or session.warned_at > session.used_at)
     return Clocks(

@@ -1,7 +1,7 @@
 """Finds teams whose jobs' measured speed-ups changed when the team began to trade.
 
 Such a change is suspicious, because a team can profit from false reports of progress only while it trades. Compares
-only jobs that have the label `model`.
+only jobs with the same value of the label `model`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -
     """Returns, by tenant id, how much the measured speed-ups of a tenant's jobs changed when the tenant began to trade.
 
     The value is a factor above 1: 1.2 means that a speed-up grew or shrank by a factor of 1.2. It is the largest change
-    that is unlikely to be due to chance. Considers only those of `tenants` that began to trade in [`begins`, `ends`).
-    Leaves out tenants without such a change. Compares a job only with jobs of the same model, as given by their label
-    `model`.
+    that is unlikely to be due to chance. Leaves out tenants without such a change, and tenants that did not begin to
+    trade in [`begins`, `ends`).
     """
     began = _first_trades(tenants, begins, ends)
     for tenant in _first_trades(began, begins - WINDOW, begins):

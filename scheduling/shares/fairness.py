@@ -1,7 +1,7 @@
 """The fairness report: the GPU time to which tenants were entitled, and the GPU time that they received.
 
-`compare` weights GPU time by the published weights of generations, and `statement` by the measured speeds of a tenant's
-jobs. No figure uses both.
+`compare` weights GPU time by the published weights of generations. `statement` weights it by the measured speeds of a
+tenant's jobs.
 """
 
 from __future__ import annotations

@@ -150,11 +150,10 @@ class _Rhos:
     def _read_entitled(self) -> dict[tuple[int, int], list[tuple[float, float, float]]]:
         """Returns lists of (start, end, entitled GPU-seconds) pieces, by (tenant id, generation id).
 
-        Start and end are in seconds since EPOCH. Most hours are one piece, with the stored sum of the hour. Hours in
-        which a job was submitted or ended are read in more detail: each share interval is a piece, cut at the full
-        hours.
+        Start and end are in seconds since EPOCH. A piece is one hour or a part of an hour.
         """
         tenants = {job.tenant_id for job in self.jobs}
+        # Hours in which a job was submitted or ended are read in detail: each share interval is a piece.
         at_borders = {start_of_hour(at) for job in self.jobs for at in (job.created_at, job.ended_at) if at}
         pieces = defaultdict(list)
         with connection.cursor() as cursor:

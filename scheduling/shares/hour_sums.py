@@ -30,10 +30,8 @@ def sum_share_hours(*, cluster_id: int, at_most: int = 200) -> int:
 def sum_next_share_hour(*, cluster_id: int) -> bool:
     """Sums the share intervals of the first hour that is not summed yet. Returns True if it did so.
 
-    Returns False, and sums nothing, if this hour cannot be summed yet.
-
-    An hour can be summed once a round has run after its end. That round ends the last intervals of the hour, and later
-    rounds add none to it.
+    Returns False, and sums nothing, if this hour cannot be summed yet. An hour can be summed once a round has run after
+    its end, because this round ends the last intervals of the hour.
     """
     lock_schedule(cluster_id)
     last_round = Cluster.objects.values_list("last_round_at", flat=True).get(pk=cluster_id)

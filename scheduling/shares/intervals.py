@@ -43,10 +43,9 @@ class ShareRate(TypedDict):
 def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) -> list[Any]:
     """Returns a ShareRate for each tenant with jobs and each generation, for storing in Round.shares.
 
-    Counts only the tenant's own users, not the tenants below it.
-
-    GPUs to which a tenant is entitled but that it does not use are divided into `lent` and `unused`. Each tenant lends
-    the same fraction: if other tenants borrow half of all such GPUs of a generation, half of each tenant's are `lent`.
+    Counts only the tenant's own users, not the tenants below it. GPUs to which a tenant is entitled but that it does
+    not use are divided into `lent` and `unused`. All tenants lend the same fraction: if half of all such GPUs of a
+    generation are borrowed, half of each tenant's count as `lent`.
     """
     bought, sold = np.zeros_like(decision.share), np.zeros_like(decision.share)
     for trade in decision.trades:
@@ -106,9 +105,7 @@ def save_shares(
 ) -> None:
     """Stores each user's share, which applies until the next round, and the GPU-seconds that the user is owed.
 
-    A user may have a stored correction: the GPU-seconds that earlier rounds counted too much for this user. A negative
-    number means that they counted too little. `corrected` is True if the policy has already applied the stored
-    corrections; they are then reset to 0.
+    If `corrected` is True, the policy has applied the stored corrections of earlier rounds, and they are reset to 0.
     """
     owed = owed_now(situation, decision)
     places = [
@@ -146,13 +143,12 @@ def save_shares(
 
 
 def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> Lasted | None:
-    """Writes the share intervals between the last round, which was at the time `since`, and `now`.
+    """Writes the share intervals from the last round, which was at the time `since`, to `now`. Returns the GPU time
+    that accounts held in that time.
 
-    If Fairlot was down in between, the last round's decision ceased to apply before `now` (see `_in_force_until`). The
-    intervals and all trades then end at that time.
-
-    Returns the GPU time that accounts held from `since` to `now`; None if `since` is None. If `now` is not after
-    `since`, because the clock was set back, ends all trades, writes no intervals and returns None.
+    If Fairlot was down in between, the intervals and all trades end earlier (see `_in_force_until`). If `since` is
+    None, or if `now` is not after it because the clock was set back, writes no intervals, ends all trades, and returns
+    None.
     """
     last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
     if since is None or now <= since:
@@ -170,7 +166,7 @@ def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) ->
 
 
 def end_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
-    """Ends the shares and trades of the last round, for a cluster that gets no further round or has no jobs.
+    """Ends the shares and trades of the last round, for a cluster without jobs or without further rounds.
 
     `since` is the time of the last round. Also deletes the policy's state, and resets the shares and owed GPU time of
     all users of the cluster to 0.
@@ -201,8 +197,8 @@ class ObservedLease:
 def correct_rounds(cluster: Cluster, heard: Iterable[ObservedLease]) -> None:
     """Corrects owed GPU time and share intervals of earlier rounds after leases were observed or closed.
 
-    If a lease had already ended, earlier rounds may have counted too much of its time. If it was not observed for a
-    while, they may have counted too little. The caller has saved the leases and holds the cluster's scheduling lock.
+    Earlier rounds may have counted time after the end of a lease, or missed time in which a lease was not observed. The
+    caller has saved the leases and holds the cluster's scheduling lock.
     """
     last = cluster.last_round_at
     if last is None:
@@ -235,14 +231,12 @@ def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: date
     - `seen`: the time of the last observation of each lease; None if there was none.
     - `last`: the time of the last round.
 
-    Each round counts a lease up to the time of the round, with one exception. If the last observation is more than
-    SILENCE_SECONDS before the round, the round counts the lease only up to this observation. The result is therefore
-    one of three times:
+    Rounds that are more than SILENCE_SECONDS after the last observation of a lease count nothing more of the lease. So
+    the result is one of these times:
 
-    - `last`, if the last observation is at most SILENCE_SECONDS before `last`, or if there was none.
-    - Otherwise the time of the last round within SILENCE_SECONDS after the observation, because later rounds counted
-      nothing more.
-    - If there was no such round, the time of the observation.
+    - The last round that was at most SILENCE_SECONDS after the observation.
+    - If there was no such round, the observation.
+    - If the lease was never observed, `last`.
     """
     silence = timedelta(seconds=SILENCE_SECONDS)
     silent = sorted({at for at in seen if at is not None and last - at > silence})
@@ -309,8 +303,7 @@ def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
     between.
 
     Fairlot counts as down if the last round is more than two quanta plus SILENCE_SECONDS ago. The decision then applied
-    for one quantum. If gangs are known to have held GPUs for longer, the decision applied until the last time at which
-    a lease ended or an open lease was observed.
+    for one quantum, or longer if gangs are known to have held GPUs for longer.
     """
     quantum = timedelta(seconds=cluster.effective_quantum)
     if now - last.at <= 2 * quantum + timedelta(seconds=SILENCE_SECONDS):

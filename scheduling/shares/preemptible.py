@@ -15,12 +15,11 @@ from scheduling.models import Lease, PreemptibleTime
 def note_preemptible(*, cluster_id: int, preemptible: Collection[int], anew: bool, now: datetime) -> None:
     """Begins and ends PreemptibleTime rows after a round.
 
-    - `preemptible`: the ids of jobs that the round picked only because nobody else wants their GPUs. The preemptible
-      time of these jobs begins, or continues.
-    - `anew`: whether the round was allowed to preempt jobs. If True, the preemptible time of all other jobs ends. If
-      False, it continues.
+    - `preemptible`: the ids of jobs that the round picked only because nobody else wants their GPUs. Their preemptible
+      time begins or continues.
+    - `anew`: whether the round was allowed to preempt jobs. If so, the preemptible time of all other jobs ends.
 
-    Rows of leases that are being stopped do not change. Runs in the round's transaction, after the leases are stored.
+    Rows of stopping leases do not change. Runs in the round's transaction, after the leases are stored.
     """
     going_on = _going_on(cluster_id)
     # The open lease of each preemptible job. If a job moves, the lease that it leaves is STOPPING and left out here.

@@ -65,9 +65,11 @@ def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> lis
     """Returns the shares on each cluster before and after `change`, ordered by cluster; an empty list if there are no
     jobs.
 
-    If the change is about a user's tickets in a tenant, returns the shares of all users of this tenant, and of the
-    tenants directly below this tenant. For any other change, returns the shares of all tenants with jobs. `clusters`
-    None means all attached clusters.
+    - If a user's tickets in a tenant change: the shares of the users of this tenant, and of the tenants directly below
+      it.
+    - For any other change: the shares of all tenants with jobs.
+
+    `clusters` None means all attached clusters.
     """
     now = now_from_database()
     found: list[ShareChange] = []

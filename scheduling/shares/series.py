@@ -59,9 +59,8 @@ def share_of(teams: list[int], cluster: Cluster, begins: datetime, ends: datetim
     """Returns a series for each generation of `cluster`, for all tenants in `teams` together.
 
     `teams` are the ids of a tenant and of the tenants below it that the reader may see. Loans and trades among `teams`
-    in the same round cancel out. A series divides the period into POINTS equal parts. A share interval that overlaps
-    several parts counts for each of them in proportion to the overlap. Generations without shares are left out. A
-    series covers only one cluster, because each cluster has its own shares.
+    in the same round cancel out. A share interval that overlaps several parts of the period counts for each of them in
+    proportion to the overlap. Leaves out generations without shares.
     """
     if not teams:
         return []

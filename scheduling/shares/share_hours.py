@@ -96,15 +96,12 @@ def read_sums(
     cluster: Cluster | None = None,
     tenants: Collection[int] | None = None,
 ) -> dict[Key, Amounts]:
-    """Returns the amounts of GPU time of each tenant and generation in each of the periods in `stretches`.
+    """Returns the amounts of GPU time of each tenant and generation in each of the periods in `stretches`, in
+    GPU-seconds.
 
-    The amounts (see Amounts: entitled, received, lent and so on) are in GPU-seconds.
-
-    Keys are (index of the period, tenant, generation). A period is [start, end). Reads hourly sums where they are
-    stored, otherwise share intervals. An interval that is only partly in a period counts in proportion to this part.
-
-    A tenant's amounts are those of its own users, without the tenants below it. `cluster` None means all clusters, and
-    `tenants` None all tenants.
+    Keys are (index of the period, tenant, generation). A period is [start, end). A share interval that is only partly
+    in a period counts in proportion to this part. A tenant's amounts are those of its own users, without the tenants
+    below it. `cluster` None means all clusters, and `tenants` None all tenants.
     """
     clusters = [cluster.pk] if cluster else list(Cluster.objects.values_list("pk", flat=True))
     with connection.cursor() as cursor:

@@ -151,15 +151,14 @@ def read_snapshot(
 ) -> tuple[fs.Snapshot, SnapshotIndex]:
     """Returns the snapshot from which a round at `now` decides, and the index of its arrays.
 
-    - `lock`: if True, prevents rounds of other clusters from using the same remaining GPUs or hours of a limit, until
-      the transaction ends.
+    - `lock`: whether to lock the limits until the transaction ends, so that rounds of two clusters cannot use the same
+      remainder.
     - `also`: (tenant, user) pairs that get an account even if the user has no jobs.
-    - `between`: True for a round between two quantum rounds, which are the rounds at the end of a quantum. In a round
-      between them, running gangs continue even if a limit on GPU-hours or money is used up, or if their owner may no
-      longer submit.
+    - `between`: True for a round between two quantum rounds. In such a round, running gangs continue even if a limit on
+      GPU-hours or money is used up, or if their owner may no longer submit.
 
-    GPUs of stopping gangs count as free, because other gangs can reserve them. A gang that moves counts at its new
-    place. The caller holds the cluster's scheduling lock.
+    GPUs of stopping gangs count as free. A gang that moves counts at its new place. The caller holds the cluster's
+    scheduling lock.
     """
     limits = RoundLimits.read(cluster, now=now, lock=lock)
     snapshot, legend = _read_snapshot(cluster, limits, now=now, lock=lock, also=also)
@@ -214,11 +213,11 @@ def _read_snapshot(
 
 
 def within_limits(snapshot: fs.Snapshot, legend: SnapshotIndex, *, between: bool = False) -> fs.Snapshot:
-    """Returns `snapshot` with the limits in `legend` applied, as maximum numbers of GPUs (caps) of accounts.
+    """Returns `snapshot` with the limits in `legend` applied.
 
-    In addition, a gang no longer accepts a generation if its account's GPU-hours or money for that generation are
-    nearly spent. If `between` is True (a round between quantum rounds), a running gang still accepts the generation on
-    which it runs.
+    Accounts get maximum numbers of GPUs (caps). A gang no longer accepts a generation if its account's GPU-hours or
+    money for it are nearly spent. If `between` is True (a round between quantum rounds), a running gang still accepts
+    the generation on which it runs.
     """
     accounts = legend.limits.on(snapshot.accounts, legend.accounts, legend.generations)
     return _without_spent_hours(replace(snapshot, accounts=accounts), legend, between=between)
@@ -305,8 +304,8 @@ def _read_accounts(
     In the tree, the tenants come first, parents before children. The users follow as leaves.
 
     - `column`: the array column of each generation id.
-    - `lock`: if True, prevents rounds of other clusters from giving away the same remaining GPUs of a trade limit,
-      until the transaction ends.
+    - `lock`: whether to lock the trade limits until the transaction ends, so that rounds of two clusters cannot use the
+      same remainder.
     - `also`: (tenant, user) pairs that get an account even if the user has no jobs.
     """
     having, place = jobs.accounts()
@@ -468,11 +467,8 @@ def _attained(
 ) -> fs.Floats | None:
     """Returns the GPU-seconds that each job has held so far, by job and generation (J, K).
 
-    Some policies need the values of all jobs. Other policies need only the values of jobs whose owner has chosen the
-    job order EVEN, in which the jobs of an owner share GPU time evenly. For these policies:
-
-    - Jobs of owners with another job order get 0.
-    - The result is None if no owner has chosen EVEN.
+    Some policies need the values only of jobs whose owner has chosen the job order EVEN. For these policies, other jobs
+    get 0, and the result is None if no owner has chosen EVEN. With EVEN, the jobs of an owner share GPU time evenly.
     """
     leases = Lease.objects.filter(cluster=cluster, held_from__isnull=False, job__state__in=Job.UNFINISHED)
     if Need.ATTAINED not in _needs(cluster):
@@ -556,10 +552,7 @@ def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs
 def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) -> Any:
     """Returns the array `values` (J,) with the value `one` appended, so that it has J + 1 elements.
 
-    - `values`: None means that all J elements have the default value `without`.
-    - `one`: None means that the new element has the default value.
-
-    If both are None, returns None: all J + 1 elements then have the default value.
+    If `values` or `one` is None, uses the default value `without` in its place. If both are None, returns None.
     """
     if values is None and one is None:
         return None
@@ -682,7 +675,7 @@ def _without_spent_hours(
     *,
     between: bool = False,
 ) -> fs.Snapshot:
-    """Returns a snapshot in which gangs no longer accept generations on which they would use up a limit before the next
+    """Returns a snapshot in which gangs do not accept generations on which they would use up a limit before the next
     round.
 
     Considers the limits on GPU-hours and money of each gang's account. A job that can then run on no generation is

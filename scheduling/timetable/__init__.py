@@ -94,10 +94,8 @@ class Timetable:
             due = self.after(due)
 
     def latest(self, first: datetime, until: datetime) -> datetime:
-        """Returns the last due time at or before `until`. `first` is a due time from which the search begins.
-
-        Uses bisection, so the cost hardly depends on the distance between `first` and `until`.
-        """
+        """Returns the last due time at or before `until`. `first` is a due time from which the search begins."""
+        # Bisection, so that the cost hardly depends on the distance between `first` and `until`.
         low, high = first, until
         while (following := self.after(low)) is not None and following <= until:
             low = following

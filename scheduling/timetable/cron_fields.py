@@ -129,15 +129,15 @@ def uneven_steps(expression: str) -> Iterator[tuple[Field, int]]:
 def interval_of(parts: list[str], field: Field, step: int) -> str:
     """Returns an ISO 8601 repeating interval, to suggest instead of a cron field whose steps have unequal lengths.
 
-    For example, `30 */5 * * *` runs at 20:30 and again at 0:30, only four hours later. The result for its hour field is
+    For example, `30 */5 * * *` runs at 20:30 and again at 0:30, only four hours later. The suggestion is
     R/2026-01-01T00:30/PT5H, which means every five hours from 0:30.
 
     - `parts`: the five fields of the cron expression.
     - `field`, `step`: the field with unequal steps, and its step. In the example, these are the hour and 5.
 
-    Returns an empty text if the other four fields do not allow such an interval. They must have these values:
-    - The minute and the hour, if they stand before `field` in the expression: one number each, such as 30 in the
-      example.
+    Returns an empty text unless the other four fields have these values:
+
+    - The minute and the hour, if they stand before `field`: one number each.
     - The day of the month, if `field` is the month: 1.
     - All others: *.
     """

@@ -41,16 +41,13 @@ def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str
     """Decides about the due times from `due` to `now`. Returns which of them are missed, and which one starts the next
     run, if any.
 
-    `due` is the earliest due time about which no decision has been made.
+    `due` is the earliest due time about which no decision has been made. The latest due time always starts a run if it
+    is at most ON_TIME (five minutes) ago. All other runs are late. A due time that is more than `window` ago starts no
+    late run. For the rest, `policy` decides:
 
-    If the latest due time is at most ON_TIME (five minutes) ago, it always starts a run. All other runs are late, and
-    `policy` says which due times may start one:
-
-    - *skip*: none.
-    - *once*: only the latest due time.
-    - *all*: the latest MOST_AT_ONCE due times. Each call returns one of them, the earliest first.
-
-    A due time that is more than `window` ago starts no late run.
+    - *skip*: none starts a run.
+    - *once*: only the latest due time starts a run.
+    - *all*: the latest MOST_AT_ONCE due times start runs. Each call returns one of them, the earliest first.
     """
     latest = timetable.latest(due, now)
     is_on_time = now - latest <= ON_TIME
@@ -65,10 +62,8 @@ def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str
 
 
 def _recent(timetable: Timetable, first: datetime, now: datetime) -> deque[datetime]:
-    """Returns the last MOST_AT_ONCE due times from `first` to `now`, in order.
-
-    Searches back from `now` in growing steps, so that an early `first` does not make the search slow.
-    """
+    """Returns the last MOST_AT_ONCE due times from `first` to `now`, in order."""
+    # Searches back from `now` in growing steps, so that an early `first` does not make the search slow.
     back = MOST_AT_ONCE * SHORTEST
     while True:
         begin = max(first, now - back)
@@ -79,7 +74,6 @@ def _recent(timetable: Timetable, first: datetime, now: datetime) -> deque[datet
 
 
 def _between(timetable: Timetable, first: datetime, last: datetime) -> Iterator[datetime]:
-    """Yields the due times from `first` to `last`, including both."""
     due = timetable.after(first - TICK)
     while due is not None and due <= last:
         yield due

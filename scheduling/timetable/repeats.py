@@ -1,9 +1,11 @@
 """ISO 8601 repeating intervals with a start and a duration (2019 edition, 8.2.3.2): `R[n]/<start>/<period>`.
 
-R3 means three runs. Years, months, weeks and days are counted on the local calendar, always from the start. So a
-monthly run on the 31st moves to the last day in shorter months, and back to the 31st in longer ones. Hours, minutes and
-seconds are elapsed time. If a clock change skips the time of day of a run, the run starts right after the change. If a
-clock change repeats the time of day, the run starts only once.
+- R3 means three runs.
+- Years, months, weeks and days are counted on the local calendar, always from the start. So a monthly run on the 31st
+  moves to the last day in shorter months, and back to the 31st in longer ones.
+- Hours, minutes and seconds are elapsed time.
+- If a clock change skips the time of day of a run, the run starts right after the change. If a clock change repeats it,
+  the run starts only once.
 """
 
 from __future__ import annotations

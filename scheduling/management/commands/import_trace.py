@@ -95,7 +95,7 @@ class Command(BaseCommand):
     def _close(self, cluster: Cluster) -> None:
         """Closes all hours of the cluster.
 
-        If the command is killed meanwhile, running it again completes this, and so does the Celery task that closes
+        If the command is killed, a second run closes the remaining hours, and so does the Celery task that closes
         hours.
         """
         closed, to_close = 0, hours_to_close(cluster)

@@ -1,9 +1,9 @@
 """`manage.py verify_round N`: repeats a round with the policy version that decided it, and compares the decisions.
 
-If the decisions differ, the exit code says what this means. A build is a digest of the policy's source text.
+If the decisions differ, the exit code says what this means:
 
-- 1: an error. The policy version is released, or the round was decided by the same build as now.
-- 3: the difference proves no error. The policy version is unreleased, and its source text has changed since the round.
+- 1: an error. The policy version is released, or its source text has not changed since the round.
+- 3: no proof of an error. The policy version is unreleased, and its source text has changed since the round.
 """
 
 from __future__ import annotations

@@ -90,13 +90,13 @@ class Command(BaseCommand):
 
 
 def _watch(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> None:
-    """Watches one cluster until `stop` is set, or until the cluster is detached or its backend changes.
+    """Watches one cluster until `stop` is set, the cluster is detached, or its backend changes.
 
     After a failure, starts again, with a delay that grows with the number of consecutive failures.
 
-    `passes`: by cluster id, the time (`time.monotonic`) at which the watch of the cluster was last known to be alive.
-    This function sets the time to the present after it has taken all steps, and after each failure. It also does so
-    repeatedly while another process watches the cluster.
+    `passes` has, by cluster id, the time (`time.monotonic`) at which the watch was last known to be alive. This
+    function updates it after each pass over all steps, after each failure, and while another process watches the
+    cluster.
     """
     failures = 0
 

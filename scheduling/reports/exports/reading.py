@@ -46,11 +46,12 @@ class Selection:
         anonymous: bool,
         whole: bool,
     ) -> Selection:
-        """Returns the selection of everything that `user` may export, within the subtree of `tenant` if it is given.
+        """Returns the selection of everything that `user` may export.
 
-        Operators may export all teams, and managers their own teams with the teams below. `user` None means a command
-        in the shell, which may export all teams.
+        Operators may export all teams, and managers their own teams with the teams below.
 
+        - `user`: None means a command in the shell, which may export all teams.
+        - `tenant`: if given, only its subtree is exported.
         - `anonymous`: whether names and ids of users and teams are replaced by pseudonyms.
         - `whole`: whether jobs and attempts that are only partly in the period are exported in full.
         """
@@ -278,12 +279,8 @@ class _JobExporter:
 def _state(job: Job, there: Stretch, held: Sequence[Stretch], *, started: bool) -> str:
     """Returns the job's state at the end of the exported period.
 
-    - The period is not over, or the job ended in it: the job's present state.
-    - The job held GPUs at the end of the period: running.
-    - It held none then, but an attempt had ended before (`started`): suspended.
-    - It had no attempt before: queued.
-
-    The arguments:
+    This is the present state if the period is not over, or if the job ended in it. For other jobs, it is running,
+    queued before the first attempt, or suspended between attempts.
 
     - `there`: the time from submission to end, cut to the period.
     - `held`: the intervals in which the job held GPUs, cut to the period.
@@ -303,11 +300,8 @@ def pseudonym(kind: str, key: object) -> str:
 
 def pseudonymous_number(kind: str, key: int) -> int:
     """Returns a number of 31 bits that replaces a UID or GID in anonymous exports: part of an HMAC-SHA-256 of `kind`
-    and `key`.
-
-    `pseudonym` uses another part of this HMAC. So nobody can compute the number from the pseudonym, or the pseudonym
-    from the number, without SECRET_KEY.
-    """
+    and `key`."""
+    # `pseudonym` uses another part of the HMAC, so that nobody can compute one from the other without SECRET_KEY.
     return int(_digest(kind, key)[-8:], 16) & 0x7FFFFFFF
 
 

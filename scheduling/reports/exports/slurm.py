@@ -155,11 +155,8 @@ def _common(
 
 
 def _times(submit: datetime, start: datetime | None, end: datetime | None, now: datetime) -> dict[str, str]:
-    """Returns the time columns. Elapsed is the end minus the start, after both are rounded down to whole seconds.
-
-    Rounding before subtracting keeps sums exact: if an attempt is exported in several periods, the parts of its elapsed
-    time add up to the whole.
-    """
+    """Returns the time columns. Elapsed is the end minus the start, after both are rounded down to whole seconds."""
+    # Rounding before subtracting keeps sums exact if an attempt is exported in several periods.
     seconds = 0 if start is None else max(_second(end or now) - _second(start), 0)
     return {
         "Submit": _moment(submit),
