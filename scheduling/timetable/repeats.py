@@ -136,8 +136,8 @@ class Repeats:
         return due is None or due > moment
 
     def _at(self, number: int) -> datetime | None:
-        """Returns the due time of run `number`, counted from 0; None if the interval or Python's calendar ends before
-        that run."""
+        """Returns the due time of run `number`, counted from 0; None after the last run, or if the time is beyond
+        Python's latest datetime."""
         if self.times is not None and number >= self.times:
             return None
         period = self.period
