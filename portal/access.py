@@ -43,9 +43,6 @@ def permitted(verb: str) -> Callable[[View], View]:
 def posted_from(page: str, *keys: str) -> Callable[[View], View]:
     """Returns a decorator for a view that handles only the POST of a form. It redirects a GET to the form's page.
 
-    If a POST is answered with a page, the browser shows the view's URL. The user may then open this URL again, which
-    sends a GET.
-
     - `page`: the URL name of the form's page.
     - `keys`: the names of the URL arguments that the view and the form's page share.
 
@@ -57,6 +54,8 @@ def posted_from(page: str, *keys: str) -> Callable[[View], View]:
         @wraps(view)
         def guarded(request: UserRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if request.method in {"GET", "HEAD"}:
+                # A POST that is answered with a page leaves the view's URL in the browser, where the user can
+                # open it again.
                 return redirect(reverse(page, kwargs={key: kwargs[key] for key in keys}))
             if request.method != "POST":
                 return HttpResponseNotAllowed(["GET", "HEAD", "POST"])

@@ -74,9 +74,10 @@ def axis(lowest: float, highest: float) -> Axis:
 def _size(value: float) -> Decimal:
     """Converts `value` to a Decimal. `value` is how far the data extend to one side of zero.
 
-    Returns 0 for a negative value, because the data then lie on the other side. Also returns 0 for a value that is not
-    finite or is at most LEAST. Floats cannot represent the steps of an axis that is shorter than LEAST.
+    Returns 0 for a value that is negative, not finite, or at most LEAST.
     """
+    # A negative value means that all data are on the other side of zero. Floats cannot represent the steps of
+    # an axis that is shorter than LEAST.
     return Decimal(value) if isfinite(value) and value > LEAST else Decimal(0)
 
 

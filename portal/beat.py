@@ -14,10 +14,10 @@ from scheduling.core import heartbeat
 
 
 class Scheduler(beat.Scheduler):
-    """A Celery beat scheduler that, when it starts, also sends tasks that were due while it was not running.
+    """A Celery beat scheduler that, at its start, also sends the tasks that became due while it was stopped.
 
-    When it starts, it sends each task that was due in the last `expires` seconds (an option of the task). A task may
-    be sent twice, because the scheduler does not know what it sent before it was stopped.
+    It sends each task that was due in the last `expires` seconds (an option of the task). A task is sometimes sent
+    twice, because the scheduler does not know what it sent before it was stopped.
     """
 
     def setup_schedule(self) -> None:

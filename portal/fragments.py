@@ -18,11 +18,11 @@ def render_page(
 ) -> HttpResponse:
     """Renders the whole page or, for an htmx request, only the part that htmx refreshes.
 
-    The id of the HTML element that htmx refreshes is the name of the part. INCLUDED maps some names to templates. For
-    any other name, the part is the partial in `template` with this name. If there is no such part, answers 204, because
-    htmx would insert a whole page into the element.
+    A part has the same name as the id of its HTML element. INCLUDED maps some parts to templates. Any other part is the
+    partial in `template` with this name. If there is no such part, answers 204.
     """
     part = wanted_part(request)
+    # Without a part to render, htmx would insert a whole page into the element.
     response = HttpResponse(status=204)
     try:
         wanted = get_template(INCLUDED.get(part, f"{template}#{part}") if part else template)

@@ -63,8 +63,8 @@ class SignedInMiddleware(LoginRequiredMiddleware):
 class LivePositionMiddleware:
     """Middleware that records a recent position of the live stream before the view reads the database.
 
-    The live stream sends changes to open pages. The page later reads the stream from this position on, so that it
-    misses no change that was made while it was rendered.
+    The live stream sends changes to open pages. A page reads the stream from the recorded position on, so it misses no
+    change that was made while it was rendered.
     """
 
     sync_capable = True

@@ -69,11 +69,11 @@ class Try:
 
     @classmethod
     def judged(cls, where: tuple[str, str, str], most: int, counter: tuple[int, datetime]) -> Self:
-        """Returns a new attempt. Its `is_refused` is True if more than `most` attempts were counted.
+        """Returns an attempt. Its `is_refused` is True if the limit was already reached before this attempt.
 
-        - `where`: the attempt's user, network and browser.
+        - `where`: (user, network, browser) of the attempt.
         - `most`: the number of wrong passwords that the limit allows.
-        - `counter`: the pair (number of attempts including this one, start of the window).
+        - `counter`: (number of attempts including this one, start of the window).
         """
         failures, since = counter
         if failures == most + 1:
@@ -254,19 +254,16 @@ def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple
 
 
 def _take_back(tried: Try, most: int | None) -> None:
-    """Takes back attempts of a user: subtracts their number from every counter that includes them.
+    """Subtracts attempts of the user from all counters that include them.
 
-    If `tried` is from a known browser, these are the user's attempts in this browser. Only one counter includes them.
-
-    Otherwise, these are the user's attempts from the same network. Three counters include them: of the user in this
-    network, of the whole network, and of the user in all networks.
-
-    `most` is the maximum number of attempts that are taken back; None means all.
+    If `tried` is from a known browser, these are the attempts in this browser; otherwise, those from the same network.
+    At most `most` attempts are subtracted; None means all of them.
     """
     if tried.browser:
         own, others = _row(username=tried.username, browser=tried.browser), []
     else:
         own = _row(username=tried.username, network=tried.network)
+        # the whole network, and the user in all networks
         others = [_row(network=tried.network), _row(username=tried.username)]
     with transaction.atomic():
         for counter in (*others[:1], own):  # locks rows in the same order as `begin`
@@ -292,10 +289,7 @@ def _locked() -> QuerySet[PasswordTries]:
 
 
 def _signer(username: str) -> signing.TimestampSigner:
-    """Returns the signer for the cookie that marks a browser in which this user has signed in.
-
-    The user name is part of the signing key. So the cookie does not reveal the name, and is valid for no other user.
-    """
+    # With the name in the key, the cookie does not reveal the name, and is valid for no other user.
     return signing.TimestampSigner(salt=f"fairlot.browser:{username}")
 
 

@@ -39,8 +39,8 @@ def set_budget_of(
 ) -> HttpResponse:
     """Sets the posted budget, and redirects to the page with the URL name `to`.
 
-    `page` is called only if the budget is refused, with the request, the tenant's `slug`, and the refused form as
-    `posted`. It returns the page with the form and its problems, which becomes the response.
+    If the budget is refused, returns `page(request, slug=tenant.slug, posted=form)` instead: the page with the refused
+    form and its problems.
     """
     # If the period's field is invalid, the query of the form's URL still names the period.
     asked = (request.POST.get("budget_period"), request.GET.get("period"), Budget.Period.MONTH)
@@ -61,10 +61,8 @@ def remove_budget_of(
 ) -> HttpResponse:
     """Removes the tenant's budget with the primary key `pk`, and redirects to the page with the URL name `to`.
 
-    `page` is called only if the removal is refused, with the request, the tenant's `slug`, and the refused form as
-    `posted`. It returns the page with the problems, which becomes the response.
-
-    Raises Http404 if the budget belongs to another tenant.
+    If the removal is refused, returns `page(request, slug=tenant.slug, posted=form)` instead: the page with the
+    problems. Raises Http404 if the tenant has no such budget.
     """
     budget = get_object_or_404(Budget.objects.in_force().select_related("tenant"), tenant=tenant, pk=pk)
     return perform(

@@ -107,9 +107,8 @@ def _preview(
 ) -> HttpResponse:
     """Shows the shares before and after a change, with a button that saves the change at the URL `save`.
 
-    - `read`: called with the form's values; returns the change that they describe, or refuses them with an error.
-    - `page`: called with the request and `posted=form` if the form is invalid or `read` refuses the values. It returns
-      the form's page with the problems, which becomes the response.
+    If the form is invalid or refused, returns `page(request, posted=form)` instead: the form's page with the problems.
+    `read` is called with the form's values. It returns the change, or raises Refused or NotAllowed.
     """
     changes: list[Change] = []
     if not act_on(form, lambda values: changes.append(read(values))):

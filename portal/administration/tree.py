@@ -132,11 +132,13 @@ def _with(tenant: Tenant, changes: dict[str, object]) -> Tenant:
 
 
 def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Effect]:
-    """Returns how a change of one team affects the shares at the team's level of the tree.
+    """Returns the effect of a change of one team: on this team, on its siblings, and on the direct members of its
+    parent.
 
-    The level consists of the teams with the same parent, and of the parent's direct members. If the team moves, the
-    result covers its old and its new level. `before` and `after` are all tenants before and after the change. `changed`
-    is the primary key of the changed team.
+    If the team moves, the siblings and members of both its old and its new parent are included.
+
+    - `before` and `after`: all tenants before and after the change.
+    - `changed`: the primary key of the changed team.
     """
     levels = {one.parent_id for one in [*before, *after] if one.pk == changed}
     names, was = _shares(_tree_of(before), levels)
@@ -150,12 +152,13 @@ def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Eff
 def _shares(
     branches: Iterable[Branch], levels: set[int | None]
 ) -> tuple[dict[tuple[int, bool], str], dict[tuple[int, bool], float]]:
-    """Returns the names and the shares of the teams and groups of members at the given `levels` of the tree, as two
-    mappings.
+    """Returns the names and the shares of the teams and direct members below the given parents, as two mappings.
 
-    A level is the id of a parent team, or None for the top level. It consists of the parent's child teams, and of the
-    parent's direct members as one group. Both mappings have the same keys: (team id, False) for a child team, and
-    (parent id, True) for the direct members. A share is a fraction of the whole cluster.
+    `levels` has the ids of the parents; None stands for the top level. A share is a fraction of the whole cluster. Both
+    mappings have these keys:
+
+    - (team id, False) for a child team of a parent;
+    - (parent id, True) for all direct members of a parent together.
     """
     names, shares = {}, {}
     for one in branches:

@@ -75,11 +75,11 @@ class DocumentedAPI(NinjaAPI):
         self.document: Any = None  # built at the first request
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
-        """Returns the id of an operation: the names of its module and function, without the part `endpoints`.
+        """Returns the id of an operation, from which client generators derive a function name.
 
-        Client generators derive a function name from the id. Without `endpoints`, the id stays the same when a function
-        moves to or from a module of that name.
+        For example, `submit` in portal.api.jobs.endpoints has the id portal_api_jobs_submit.
         """
+        # Without `endpoints`, the id stays the same if a function moves to or from a module of that name.
         return super().get_openapi_operation_id(operation).replace("_endpoints_", "_")
 
     def validation_error_from_error_contexts(

@@ -19,9 +19,8 @@ SERVING = {TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INTRANS}
 class DatabaseWrapper(base.DatabaseWrapper):
     """A database connection whose method `is_usable` sends no query, but only looks at the socket.
 
-    If the server has stopped, restarted or ended the connection, the socket has unread data or is closed. The check
-    does not notice a server that vanished without closing the socket. In that case the request's first statement fails,
-    and the connection is replaced before the next request.
+    If the server has ended the connection, the socket is closed or has unread data. If the server has vanished, the
+    socket does not show it. The next statement then fails, and the connection is replaced before the next request.
     """
 
     def is_usable(self) -> bool:

@@ -136,9 +136,8 @@ def _hit(section: Section, words: list[str], around: int = 110) -> Hit:
 def _page(path: Path, _prefix: str) -> Page:
     """Reads and renders a page of the documentation. The result is cached by the two arguments.
 
-    `_prefix` is the portal's URL prefix. The links in the rendered page begin with it, so a page that was cached for
-    one prefix must not be returned for another. The function does not read `_prefix`, which is only a part of the cache
-    key.
+    `_prefix` is the portal's URL prefix. It is only a part of the cache key, because the links in the rendered page
+    begin with it.
     """
     tokens = markdown.parse(path.read_text(), _address)
     sections = tuple(_sections(path.stem, tokens))

@@ -109,9 +109,8 @@ class Edge:
     async def _lend_thread(self, threads: Threads, scope: Scope, client: Client) -> ThreadLoan:
         """Waits for a free thread, and lends it to the request. Returns the loan.
 
-        Only a few requests that hash a password, such as logins, may hold threads at the same time. Such a request
-        first waits for its turn. The turn ends when the thread is given back, even if the client disconnects earlier,
-        because the hashing continues. Raises Refused if no turn or no thread becomes free in time.
+        A request that hashes a password, such as a login, first waits for a turn in `hashing`, because only a few of
+        these requests run at the same time. Raises Refused if no turn or no thread becomes free in time.
         """
         if scope["method"] != "POST" or _name_of(scope["path"]) not in HASHING:
             return ThreadLoan(threads, await self._take(threads, client), client)
@@ -124,6 +123,7 @@ class Edge:
         except BaseException:
             self.hashing.end(client)
             raise
+        # The turn ends with the loan, even if the client disconnects earlier, because the hashing continues.
         return ThreadLoan(threads, thread, client, also=lambda: self.hashing.end(client))
 
     async def _take(self, threads: Threads, client: Client) -> ThreadPoolExecutor:
@@ -157,13 +157,13 @@ class Edge:
         """Waits until `task`, which runs Django, has ended. Until the response begins, regularly checks whether the
         database answers.
 
-        `arrived` is the time at which the request arrived, by the monotonic clock; the first check comes
-        LOOK_AFTER_SECONDS later. Raises Refused if the database does not answer a check and the response has not begun.
-        Django then still runs in its thread, and the thread is not lent again before Django's work has ended.
+        `arrived` is the time at which the request arrived, by the monotonic clock. Raises Refused if the database does
+        not answer a check and the response has not begun.
         """
         patience = max(1.0, arrived + LOOK_AFTER_SECONDS - time.monotonic())
         while not (await asyncio.wait([task], timeout=patience))[0] and not exchange.begun:
             if not await self.probe.responds(within=LOOK_SECONDS) and not exchange.begun and not task.done():
+                # Django still runs in its thread. The thread is not lent again before this work has ended.
                 exchange.abandoned = True
                 self._left_behind.add(task)
                 task.add_done_callback(self._forget)

@@ -85,8 +85,8 @@ class Bodies:
         """Counts the next `count` bytes of a body against two limits: that of the client's address, and that of all
         bodies.
 
-        `is_small` says that the body is small. A part of the limit of all bodies is kept free for small bodies. Raises
-        Refused if the bytes exceed a limit.
+        A part of the limit of all bodies is reserved for small bodies; `is_small` says whether this body is small.
+        Raises Refused if the bytes exceed a limit.
         """
         if not self._bytes.has(client.address, count, leaving=0 if is_small else MOST_BYTES // PART):
             raise Refused(TOO_MANY)

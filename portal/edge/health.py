@@ -168,10 +168,11 @@ def state_of(folder: Path) -> str:
 
 
 def free_space_of(folder: Path) -> str:
-    """Returns the state of the folder's disk.
+    """Returns the state of the folder's disk:
 
-    The state is "full" if fewer than LEAST_FREE bytes are free, and "not readable" if the disk fails. Otherwise it is
-    "ok". It is also "ok" if the folder is missing or inaccessible.
+    - "full" if fewer than LEAST_FREE bytes are free;
+    - "not readable" if the disk fails;
+    - "ok" in all other cases, and also if the folder is missing or inaccessible.
     """
     try:
         space = os.statvfs(folder)

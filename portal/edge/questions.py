@@ -82,11 +82,8 @@ class Probe:
 
     @property
     def is_silent(self) -> bool:
-        """Returns whether the database did not answer the latest check, or the running check takes longer than
-        expected.
-
-        A check should take at most CONNECT_SECONDS + 1 seconds.
-        """
+        """Returns whether the database did not answer the latest check, or the running check has taken more than
+        CONNECT_SECONDS + 1 seconds."""
         last = self.question.last
         return self.question.running_for() > CONNECT_SECONDS + 1 or (last is not None and not last.responds)
 

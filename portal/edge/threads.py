@@ -23,11 +23,10 @@ BORROW_SECONDS = 30.0
 
 
 class Threads:
-    """A fixed number of threads, each lent to one request at a time. The most recently used thread is lent first.
+    """A fixed number of threads, each lent to one request at a time.
 
-    `Turns` decides which request gets a thread, and limits how many threads one login and one address get.
-    `may_be_slow` says that requests may take long; the limit for one address is then stricter. One instance belongs to
-    one event loop. Only this loop calls its methods, and the threads only run the work of the requests.
+    `Turns` decides which request gets a thread. `may_be_slow` says that requests may take long; the limit for one
+    address is then stricter. One instance belongs to one event loop, and only this loop calls its methods.
     """
 
     def __init__(self, count: int, name: str, *, may_be_slow: bool = False) -> None:
@@ -53,6 +52,7 @@ class Threads:
         seconds."""
         await self._turns.begin(client, within)
         if self._idle:
+            # the most recently used thread
             return self._idle.pop()[1]
         made = ThreadPoolExecutor(1, f"{self.name}-{len(self._made) + 1}")
         self._made.add(made)
@@ -69,8 +69,8 @@ class Threads:
         """Takes a lent thread back as soon as all its work has ended, and then calls `also`. Does not wait for the
         work.
 
-        `last` is the last work that the thread was given. If it has already ended, the thread is taken back before this
-        function returns.
+        `last` is the last work of the thread, if the caller knows it. If it has already ended, the thread is taken back
+        immediately.
         """
         if last is not None and last.done() and not last.cancelled():
             self._take_back(thread, client, also)
@@ -123,7 +123,6 @@ class Threads:
             also()
 
     def _close_idle(self) -> None:
-        """Shuts down threads that have been idle for IDLE_SECONDS, and closes their connections."""
         self._sweep = None
         now = time.monotonic()
         while self._idle and now - self._idle[0][0] >= IDLE_SECONDS:
@@ -136,9 +135,13 @@ class ThreadLoan(Executor):
     """The loan of one thread to one request, as an executor for asgiref's ThreadSensitiveContext. It is not a lease of
     GPUs.
 
-    Until `release`, all synchronous functions of the request run in this thread. After `release`, each function runs in
-    any free thread. After `finish`, functions run in a thread without a database connection, because only files remain
-    to be closed. `also` is called when the thread has been given back.
+    The synchronous functions of the request run in these threads:
+
+    - until `release`: all in the lent thread;
+    - after `release`: each in any free thread;
+    - after `finish`: in a thread without a database connection, because only files remain to be closed.
+
+    `also` is called when the thread has been given back.
     """
 
     def __init__(

@@ -15,23 +15,22 @@ class Full(Exception):
 
 
 class Turns:
-    """Lets at most `count` requests run at the same time. A request that runs has a turn. The others wait, each in the
-    queue of its client, which is an address with a login.
+    """Lets at most `count` requests run at the same time. A request that runs has a turn; the others wait.
 
-    A free turn goes to the addresses in rotation, and within an address to its logins in rotation. Two limits apply:
+    A client is an address with a login. A free turn goes to the waiting addresses in rotation, and within an address to
+    its logins in rotation. Two limits apply, but both allow at least one turn:
 
-    - One login gets at most half of the turns, because its requests may be slow. It always gets at least one.
-    - One address gets at most about three quarters of the turns. This is more than the limit of one login, because many
-      people may share an address. It is not all turns, because one person may have many logins at an address.
-
-    If `count` is 2 or 3, the limit for one address is different: all turns, or all except one if `may_be_slow` says
-    that requests may be slow. If `count` is 1, one address may have the only turn.
+    - One login gets at most half of the turns.
+    - One address gets at most about three quarters of the turns. If `count` is less than 4, it gets all turns, or all
+      except one if `may_be_slow` says that requests may be slow.
 
     One instance belongs to one event loop.
     """
 
     def __init__(self, count: int, *, may_be_slow: bool = False) -> None:
         leaves = max(1, count // 4) if may_be_slow else count // 4
+        # An address gets more turns than a login, because many people may share it. It does not get all
+        # turns, because one person may have many logins.
         self._of_addresses = Shares(count, max(1, count - leaves))
         self._of_logins = Shares(count, max(1, count // 2))
         self._waiting: dict[str, dict[Client, Places]] = {}

@@ -43,11 +43,13 @@ class Text(forms.CharField):
         css: str = "",
         **named: Any,
     ) -> None:
-        """Creates the field. With `rows`, it is a `<textarea>` with this number of rows; otherwise, an `<input>`.
+        """Creates the field.
 
-        `is_code` turns the browser's autocorrection off, for example for names. `css` is the CSS class of the HTML
-        element. In `named`, `initial`, `help_text`, `strip` and `widget` are arguments of the Django field. All others
-        become attributes of the HTML element.
+        - `rows`: the number of rows of a `<textarea>`; 0 for an `<input>`.
+        - `is_code`: turns the browser's autocorrection off, for example for names.
+        - `css`: the CSS class of the HTML element.
+        - `named`: `initial`, `help_text`, `strip` and `widget` are arguments of the Django field. All others are
+          attributes of the HTML element.
         """
         own = {name: named.pop(name) for name in ("initial", "help_text", "strip", "widget") if name in named}
         kind = own.pop("widget", forms.Textarea if rows else forms.TextInput)
@@ -218,11 +220,11 @@ class RowIterator(RowsOfField):
 class Row(FieldOfRows):
     """A field that chooses one row of a QuerySet. The browser sends the row's primary key.
 
-    `others` maps the keys of additional choices to their labels. If the user picks one of these, the field's value is
-    its key, or None if the key is "".
+    - `others`: additional choices, as a mapping from keys to labels. If the user picks one, the field's value is its
+      key, or None if the key is "".
+    - `listed`: the rows that the page offers; None means all rows of `queryset`.
 
-    `listed` has the rows that the page offers; None means all rows of `queryset`. Even if `listed` has fewer rows, the
-    field accepts every row of `queryset`, so the action must refuse a row that was not offered.
+    The field accepts every row of `queryset`, so the action must refuse a row that was not offered.
     """
 
     listed: Iterable[Any] | None = None

@@ -53,11 +53,8 @@ class Machines:
 
 @dataclass(frozen=True)
 class GpuTotals:
-    """The numbers of GPUs that exist, and of those that jobs hold now.
-
-    The numbers of existing GPUs are grouped by generation. The numbers of held GPUs are grouped by generation, tenant
-    and owner. The functions of this module share one instance, so that a page reads these numbers only once.
-    """
+    """The numbers of GPUs that exist, by generation, and of GPUs that jobs hold now, by generation, tenant and
+    owner."""
 
     held: list[tuple[int, int, int, int]]  # generation, tenant, owner, GPUs
     # Key and name of the generation, GPUs, and GPUs that no job holds on drained nodes and on nodes that are away.
@@ -138,11 +135,10 @@ _shares = Prepared(lambda cluster: Round.objects.filter(cluster=cluster).values_
 
 
 def share_now(teams: Container[int], gpu_totals: GpuTotals, clusters: Iterable[Cluster]) -> list[ShareNow]:
-    """Returns the numbers of GPUs of each generation: how many GPUs exist, how many GPUs `teams` are entitled to, and
-    how many GPUs they hold.
+    """Returns for each generation how many GPUs exist, how many GPUs `teams` together are entitled to, and how many
+    they hold.
 
-    The last two numbers are totals for all `teams` together. The entitlements were computed in the last round of each
-    cluster.
+    The entitlements are those of the last round of each cluster.
     """
     entitled: dict[int, float] = defaultdict(float)
     for cluster in clusters:

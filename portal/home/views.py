@@ -73,10 +73,10 @@ def _ended(jobs: QuerySet[Job]) -> QuerySet[Job]:
 
 
 def _prepared(of: Callable[[QuerySet[Job]], QuerySet[Job, Any]]) -> Prepared[Job]:
-    """Returns a prepared query for the jobs of one owner in certain teams. The caller runs it with the owner and the
-    list of teams.
+    """Returns a prepared query for the jobs of one owner in certain teams. It is run with the owner and the list of
+    teams.
 
-    `of` is called with the query for these jobs, and returns it with columns and an order added.
+    `of` is called with the QuerySet of these jobs, and returns it with columns and an order added.
     """
     return Prepared(lambda owner, teams: of(Job.objects.filter(owner=owner, tenant__in=teams)))
 

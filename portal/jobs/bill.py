@@ -113,7 +113,7 @@ def _take_back(request: UserRequest, shown: Job, values: Values) -> Sequence[Led
 
     If the form names a team, bills these lines to that team instead. Raises Refused in two cases:
 
-    - Some lines are archived, and the form's start time is empty or before the time that `archived_of` returns.
+    - The form's start time is empty or earlier than `archived_of`, so that archived lines are included.
     - All lines are already billed to that team.
     """
     begins, ends, team = values["from"], values["to"], values["team"]

@@ -67,11 +67,14 @@ def log(request: UserRequest, pk: int) -> HttpResponse:
 async def log_stream(request: UserRequest, pk: int) -> StreamingHttpResponse:
     """Streams the log as server-sent events while it grows.
 
-    The id of an event is the byte offset after the event's text. A browser that reconnects sends this id as
-    Last-Event-ID, and the stream continues there without loss or repetition. Without Last-Event-ID, the stream begins
-    at the offset `?offset=`. Without `?offset=`, it begins at the start of a short log, or near the end of a long one.
+    The stream begins at the first of these byte offsets that is known:
 
-    A message without an event name has the data {"pieces": [[offset, text], …]}. The named events are:
+    - the header Last-Event-ID, which a browser sends when it reconnects;
+    - the query parameter `offset`;
+    - the start of a short log, or a line near the end of a long one.
+
+    The id of an event is the byte offset after the event's text. The data of an event
+    without a name is {"pieces": [[offset, text], …]}. The named events are:
 
     - "start", with the first offset;
     - "end", when the log is complete;

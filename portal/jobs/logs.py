@@ -73,7 +73,7 @@ class LogFile:
         """Reads at most READ bytes of an ended job's log, beginning at `offset`. `end` is the result of `log_end` for
         the job.
 
-        Returns a pair: the bytes, and whether no further bytes are expected after them.
+        Returns a pair: the bytes, and whether the log ends after them.
         """
         chunk = self.backend.read_log(
             job_id=self.job_id, rank=self.rank, offset=offset, limit=READ, last_attempt=end.last_attempt

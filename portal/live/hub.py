@@ -49,8 +49,8 @@ class Subscription:
     def among(self, missed: Iterable[str] | None, changed: Iterable[str]) -> list[str]:
         """Returns the topics of this subscription that changed, without duplicates.
 
-        - `missed`: topics of messages that the page may have missed. They need not be topics of this subscription. None
-          means that it is unknown what was missed; all topics of the subscription are then returned.
+        - `missed`: the topics of all messages that the page may have missed, also topics of other pages. None means
+          that they are unknown; all topics of this subscription are then returned.
         - `changed`: topics of this subscription that are known to have changed.
         """
         if missed is None:

@@ -35,8 +35,8 @@ COMMENT = ": still here\n\n"
 def event(data: Any, *, name: str = "", event_id: object = "") -> str:
     """Returns one server-sent event as text. `name` and `event_id` are left out if they are empty.
 
-    `data` is encoded as a single line of JSON. There is one exception: if the event has a name and `data` is a string,
-    the string is sent unchanged, without quotes.
+    `data` is encoded as a single line of JSON, except for a string in an event with a name. Such a string is sent
+    unchanged, without quotes.
     """
     lines = [f"id: {event_id}"] if event_id != "" else []
     if name:
@@ -72,11 +72,11 @@ class Rights:
         return max(0.0, self._due - time.monotonic())
 
     async def hold(self) -> bool:
-        """Returns whether the reader may continue to read. Runs a new check only if CHECK_SECONDS have passed since the
-        last one; otherwise returns True.
+        """Returns whether the reader may continue to read.
 
-        If the database does not answer a check, also returns True. Returns False if it has not answered MOST_UNANSWERED
-        checks in a row.
+        - Returns True without a check if the last check is less than CHECK_SECONDS old.
+        - If the database does not answer a check, returns True. After MOST_UNANSWERED checks in a row without an
+          answer, returns False.
         """
         if self.due_in() > 0:
             return True

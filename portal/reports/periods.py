@@ -64,13 +64,13 @@ def asked_period(query: Query, *, is_page: bool = False) -> ReportPeriod:
     """Returns the period in a URL query. Its days are in the query's time zone or, without one, in the reader's (UTC in
     the API).
 
-    Raises `WrongQuestion` for an invalid query, because a program would mistake the figures of a default period for
-    those of the requested days. For a page (`is_page`), raises nothing: each invalid value is replaced by a default,
-    and the page shows the problems.
+    Raises `WrongQuestion` for an invalid query. For a page (`is_page`), replaces each invalid value by a default
+    instead, and the page shows the problems.
     """
     zone = timezone.get_current_timezone()
     period = read_report_period(query, now=now_from_database(), zone=zone)
     if period.problems and not is_page:
+        # A program would mistake the figures of a default period for those of the requested days.
         raise WrongQuestion(period.problems)
     return period
 

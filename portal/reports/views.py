@@ -88,13 +88,10 @@ def _export_team(request: UserRequest, tenant: Tenant | None) -> str | None:
 
 
 def _visible_jobs(request: UserRequest, rows: Iterable[UsageRow], by: By) -> set[int]:
-    """Returns the ids of those jobs in `rows` that the reader may see. Only these jobs become links. The result is
-    empty unless the report is grouped by job (`by`).
-
-    The report may contain other jobs, because a reader still sees their usage after losing the permission to see the
-    jobs.
-    """
+    """Returns the ids of those jobs in `rows` that the reader may see. The result is empty unless the report is grouped
+    by job (`by`)."""
     if by != By.JOB:
         return set()
+    # A reader still sees the usage of jobs after losing the permission to see the jobs.
     ids = [row.job_id for row in rows if row.job_id is not None]
     return set(Job.objects.visible_to(request.user).filter(pk__in=ids).values_list("pk", flat=True))

@@ -161,7 +161,7 @@ def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
 
     - No replica ended by itself.
     - The service should have no replicas.
-    - Enough replicas are ready, and `_has_failed` returns False.
+    - Enough replicas are ready, and the current revision has not failed (`_has_failed`).
     """
     if service.removed_at or service.stopped_at or not service.replicas:
         return None
@@ -172,10 +172,9 @@ def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
 
 
 def _has_failed(service: Service) -> bool:
-    """Returns whether the current revision has failed and was not rolled back.
+    """Returns whether the current revision has failed and is not the service's good revision.
 
-    A failed revision stays if the service has no automatic rollback, or if it has no good revision to which it could
-    roll back. A revision is good if all its replicas were ready at some time.
+    The good revision is the latest one with enough replicas that became ready. A rollback leads to this revision.
     """
     revision = service.current
     return revision is not None and revision.failed_at is not None and service.good_id != revision.pk

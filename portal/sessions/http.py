@@ -183,13 +183,11 @@ class _Exchange:
 
     async def _stop(self, trouble: tuple[int, str]) -> NoReturn:
         """Ends the exchange during the upload, with the error response `trouble` (HTTP status, text). Never returns:
-        waits until the task is cancelled.
-
-        It does not raise an exception, because aiohttp would keep the exception in a reference cycle with the request's
-        body. This cycle would keep the browser's connection open until the next garbage collection.
-        """
+        waits until the task is cancelled."""
         self.trouble = trouble
         self.stopped.set()
+        # No exception is raised, because aiohttp would keep it in a reference cycle with the request's body.
+        # The cycle would keep the browser's connection open until the next garbage collection.
         while True:  # until the task is cancelled
             await asyncio.Event().wait()
 
@@ -206,8 +204,7 @@ class _Exchange:
     async def end(self) -> None:
         """Ends the exchange. Sends an error response if the program's response has not begun.
 
-        Raises CutOff if the response has begun but is incomplete. The server then closes the connection, which shows
-        the browser that the response is incomplete.
+        Raises CutOff if the response has begun but is incomplete.
         """
         if not self.begun:
             closes = [(b"connection", b"close")] if self.trouble in {TOO_LARGE, TOO_SLOW} else []

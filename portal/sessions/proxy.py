@@ -73,14 +73,14 @@ class NoAnswer(Exception):
 
 
 async def ask(client: Client, work: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Runs `work`, a function that queries the database, in a thread, and returns its result.
+    """Calls `work`, a function that queries the database, with `args` and `named` in a thread, and returns its result.
 
-    Calls `work` with `args` and `named`. The thread comes from a pool that serves only this module, so that these
-    queries do not wait for pages. `client`: the client for whom the query is made. Raises NoAnswer if no thread becomes
-    free, or the database does not answer, within ASK_SECONDS.
+    `client` is the client for whom the query is made. Raises NoAnswer if the database fails, or if there is no result
+    within ASK_SECONDS.
     """
     loop = asyncio.get_running_loop()
     if loop not in _threads:
+        # separate threads, so that these queries do not wait for pages
         _threads[loop] = Threads(visits_at_once(), "visits")
     try:
         async with asyncio.timeout(ASK_SECONDS):
@@ -176,8 +176,8 @@ class HostRequest(ABC):
         """Checks the sender's login and rights. Returns the program's address, or the reason why the sender is not
         admitted.
 
-        `before` is the result of an earlier check of this request, or None if there was none. If the program still
-        listens at the address in `before`, returns this address.
+        `before` is the result of an earlier check of this request, or None. For a service, the replica in `before` is
+        returned again if it is still ready.
         """
 
     @abstractmethod
@@ -256,11 +256,11 @@ class HostRequest(ABC):
         await sockets.relay(self, admitted)
 
     async def is_still(self, admitted: Admitted) -> bool:
-        """Checks the sender again. Returns True if the sender is still admitted and the program still has the address
+        """Checks the sender again. Returns whether the sender is still admitted and the program still has the address
         in `admitted`.
 
-        Also returns True if the database does not answer, but False after MOST_UNANSWERED consecutive checks without an
-        answer.
+        If the database does not answer, returns True. After MOST_UNANSWERED consecutive checks without an answer,
+        returns False.
         """
         try:
             found = await self.admit(admitted)
@@ -297,7 +297,7 @@ class HostRequest(ABC):
     def _page(self) -> str:
         """Returns the URL of the portal's page that checks the login, and that then redirects back to this host.
 
-        If this request asks for a path of the program, the page redirects back to this path.
+        The redirect leads to the path of this request, if the program serves this path.
         """
         whole = self.scope.get("raw_path") or self.scope["path"].encode()
         path = whole.decode("latin-1").partition("?")[0]

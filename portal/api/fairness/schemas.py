@@ -46,7 +46,7 @@ class FairnessRow(Schema):
 class ComparedTeam(Schema):
     """The amounts of a team, as totals over all generations.
 
-    To add up GPU-seconds of different generations, each is multiplied by the weight of its generation.
+    GPU-seconds of each generation are multiplied by the weight of the generation before they are added up.
     `of_entitlement` is `received` divided by `entitled`; null if the team was entitled to nothing.
     """
 
@@ -91,8 +91,8 @@ class StatementLine(Schema):
     """A team's amounts for one generation, converted to GPU-seconds of the team's slowest generation.
 
     `speed` is the measured speed of the team's jobs on this generation, as a multiple of their speed on the slowest
-    one. The amounts are multiplied by `speed`: an hour at speed 2 counts as two hours. `speed` and `amounts` are null
-    if no job was measured both on this generation and on another one.
+    one. The amounts are multiplied by `speed`: an hour at speed 2 counts as two hours. If the speed is unknown, `speed`
+    and `amounts` are null. A speed is known only if a job was measured on this generation and on another one.
     """
 
     generation: str

@@ -64,8 +64,8 @@ def export(
     """Streams the jobs of a period as a file, for example in the format of Slurm's sacct. Operators get all jobs;
     managers get the jobs of their teams.
 
-    A job that lies only partly in the period is exported with its time in the period, so that the files of adjoining
-    periods add up. With `all=whole`, it is exported with all its time. The file `xdmod.txt` always contains whole
-    attempts: those that ended in the period. With `anonymous=1`, names are replaced by pseudonyms.
+    A job that is only partly in the period is exported with its time in the period. With `all=whole`, it is exported
+    with all its time. The file `xdmod.txt` always contains whole attempts: those that ended in the period. With
+    `anonymous=1`, names are replaced by pseudonyms.
     """
     return jobs_in_format(request, request.auth, form)

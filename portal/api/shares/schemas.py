@@ -70,11 +70,10 @@ class TradeSide(Schema):
 
 
 class Trade(Schema):
-    """A trade between two teams. `sides` has one or two entries, because it leaves out a team that the caller may not
-    see.
+    """A trade between two teams. `sides` has an entry for each of the two teams that the caller may see.
 
-    `counterpart` is the name of the team with which the team of the first entry trades. If the caller may not see
-    this other team, `counterpart` is the text `another team`.
+    `counterpart` is the name of the team with which the team in the first entry trades, or the text `another team` if
+    the caller may not see that team.
     """
 
     id: int

@@ -73,13 +73,12 @@ PERIOD, STATE = "Period", "State"
 
 @dataclass(frozen=True)
 class Document:
-    """The content of a report: a title, facts (pairs of label and text) and tables.
+    """The content of a report: a title, tables, and facts, which are pairs of label and text.
 
-    Two labels have a meaning for the portal: PERIOD and STATE.
-
-    Formats for people show times in the time zone `zone`. Formats for programs show times with the UTC offset of
-    `zone`, or in UTC if `zone` is None. With `has_keys`, a line with the table's key precedes each table in a CSV file.
-    Programs that expect a plain table need files without this line.
+    - `zone`: the time zone in which times are shown. Formats for programs add the UTC offset, and use UTC if `zone` is
+      None.
+    - `has_keys`: whether a line with the table's key precedes each table in a CSV file. Programs that expect a plain
+      table need files without this line.
     """
 
     title: str

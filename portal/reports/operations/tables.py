@@ -54,15 +54,15 @@ def lasting(key: str, heading: str) -> Column:
 
 @dataclass(frozen=True)
 class Demand:
-    """The GPU time in one interval, in GPU-seconds: what jobs wanted (`wanted`), what they held (`held`), what was
-    usable (`usable`), and by how much the wanted time exceeded the usable time (`beyond`).
+    """The GPU time in one interval, in GPU-seconds.
 
-    Usable means not drained, not down and not used outside Fairlot. `beyond` is computed for each hour and then added
-    up: the wanted time minus the usable time, or 0 if enough was usable. So a shortage in one hour still counts if GPUs
-    were left over in another hour.
+    - `wanted`: what jobs wanted; None until all hours of the interval are over.
+    - `held`: what jobs held.
+    - `usable`: the time of GPUs that were not drained, not down and not used outside Fairlot.
+    - `beyond`: the sum of the shortages of each hour. The shortage of an hour is the wanted time minus the usable time,
+      or 0 if enough was usable.
 
-    `wanted` is None until all hours of the interval are over. The other amounts are None until the ledger has closed
-    these hours.
+    All except `wanted` are None until the ledger has closed all hours of the interval.
     """
 
     begins: datetime
@@ -120,12 +120,8 @@ class ReportRequest:
         """Returns the time until which the ledger has closed all hours. Returns None if no cluster of the report has a
         ledger yet.
 
-        Each cluster has its own ledger.
-
-        - If the report is on one cluster, returns the time of this cluster's ledger.
-        - If the report is on all clusters, returns the earliest time among the attached clusters. If none of these has
-          a ledger yet, returns the earliest time among the detached clusters. Otherwise detached clusters are ignored,
-          because no more of their hours are closed.
+        For all clusters, this is the earliest time among the attached clusters. Detached clusters count only if no
+        attached cluster has a ledger.
         """
         if self.cluster:
             return closed_until(books=[self.cluster.pk])
@@ -139,12 +135,12 @@ class ReportRequest:
     def closed(self) -> tuple[datetime, datetime]:
         """Returns the start and the end of the time for which the report reads the use of GPUs.
 
-        For one cluster, this is the whole period. For all clusters, it ends no later than `closed_until`, because only
-        some of the clusters have figures for the hours after that.
+        For one cluster, this is the whole period. For all clusters, it ends at `closed_until` if the period ends later.
         """
         begins, ends = self.bounds
         if self.cluster:
             return begins, ends
+        # For later hours, only some of the clusters have figures.
         return begins, min(ends, self.closed_until or ends)
 
     @cached_property
@@ -190,10 +186,9 @@ def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
     """Returns the use of one GPU: the seconds in which jobs held it, and the seconds in which its node existed.
 
     - `held`: the seconds in which leases held the GPU.
-    - `elapsed`: the seconds of the period that have passed. Both results are cut to this number.
-
-    A lease may be older than the node's recorded history. So the node counts as existing for at least the held seconds.
+    - `elapsed`: the seconds of the period that have passed. Both results are at most this number.
     """
+    # A lease may be older than the node's recorded history. The node existed at least while the GPU was held.
     return GpuHeld(
         node, gpu, min(held, elapsed), min(max(node.seconds_up + node.seconds_down, held), elapsed)
     )
@@ -205,8 +200,8 @@ def _stretch(
     """Returns the demand in the interval from `begins` to `ends` (excluded), as sums over the hours that begin in the
     interval.
 
-    `use` and `wanted` have the amounts of each hour, by the start of the hour. An hour is missing in `wanted` until it
-    is over, and in `use` until the ledger has closed it.
+    `use` and `wanted` have the amounts of each hour, by the start of the hour. `wanted` has only hours that are over,
+    and `use` has only hours that the ledger has closed.
     """
     hour = timedelta(hours=1)
     first = begins + (-timedelta(minutes=begins.minute, seconds=begins.second)) % hour

@@ -55,10 +55,11 @@ MOST_DAYS = 400
 
 @dataclass(frozen=True)
 class ByLabel:
-    """Usage by the values of one label key. `rows` has a row for each value that the statement shows. These are the
-    values with the most usage. `rest` is all other usage.
+    """Usage by the values of one label key.
 
-    `count` is the number of all values, including those in `rest`.
+    - `rows`: the values that the statement shows, which are those with the most usage.
+    - `rest`: all other usage.
+    - `count`: the number of all values, including those in `rest`.
     """
 
     key: str
@@ -217,11 +218,9 @@ def _budgets(
 ) -> list[PastBudget]:
     """Returns the tenant's monthly and quarterly budgets whose months or quarters overlap the period.
 
-    For each budget, the result has its amount and the money spent, both as of one time. This is the earliest of three
-    times: the end of the month or quarter, the end of `period`, and `now`.
-
-    `held_now` is a function without arguments that returns the usage that the ledger has not booked yet. The list is
-    empty if the viewer has no permission to read budgets.
+    The amount and the money spent are as of the end of the month or quarter, the end of `period`, or `now`, whichever
+    is earliest. `held_now` is called without arguments, and returns the usage that the ledger has not booked yet. The
+    list is empty if the viewer has no permission to read budgets.
     """
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
     if not viewer.is_operator and not manages.exists():

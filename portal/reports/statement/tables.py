@@ -209,7 +209,6 @@ def _taken_back(statement: Statement) -> Table:
 
 
 def _by_currency(corrections: Sequence[TakenBack]) -> dict[str, tuple[Decimal, Decimal]]:
-    """Returns the sum of the corrections for each currency, as a pair (GPU-seconds, cost)."""
     found: dict[str, tuple[Decimal, Decimal]] = {}
     for one in corrections:
         seconds, cost = found.get(one.currency, (Decimal(0), Decimal(0)))
