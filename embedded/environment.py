@@ -138,11 +138,12 @@ def given(name: str) -> bool:
 
 @contextmanager
 def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, str]]:
-    """Context manager that ensures that the servers run, and yields the environment variables for one command.
+    """Context manager during which the servers run. Yields the environment variables for one command.
 
-    Uses the servers of a running `make up`. If `make up` does not run, starts the servers, and stops them at the end of
-    the block. Only one process at a time may start the servers of a data folder. If another command has started them,
-    or if `make up` is still starting, waits up to `patience` seconds, and then raises StartError.
+    - If `make up` runs, the command uses its servers.
+    - If nothing uses the data folder, starts the servers, and stops them at the end of the block.
+    - If another command uses the data folder, or `make up` is still starting, waits up to `patience` seconds, and then
+      raises StartError.
     """
     with ExitStack() as stack:
         servers = home.servers()

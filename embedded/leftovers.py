@@ -31,8 +31,7 @@ def service_mark(name: str) -> dict[str, str]:
 def marked_processes(home: Home, supervisor: int | None = None) -> Iterator[int]:
     """Yields the pids of the services that belong to this data folder, and of their child processes.
 
-    `supervisor`: a supervisor's pid, to find only the services of this supervisor. None means the services of all
-    supervisors.
+    `supervisor`: a supervisor's pid, to find only its services. None means the services of all supervisors.
     """
     wanted = {f"FAIRLOT_VAR={home.var}".encode()}
     if supervisor is not None:
@@ -52,8 +51,7 @@ def end_leftovers(home: Home, patience: float, supervisor: int | None = None) ->
     """Waits until the services of this data folder and their child processes have ended. Kills them after `patience`
     seconds.
 
-    `supervisor`: a supervisor's pid, to wait only for the services of this supervisor. None means the services of all
-    supervisors.
+    `supervisor`: a supervisor's pid, to wait only for its services. None means the services of all supervisors.
     """
     deadline = time.monotonic() + patience
     while pids := list(marked_processes(home, supervisor)):

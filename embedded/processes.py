@@ -35,14 +35,14 @@ def spawn(
     Appends the output of the process to the file `log`. When the calling *thread* ends, even by SIGKILL, the kernel
     sends the signal `at_our_death` to the process. So call this function from the main thread.
 
-    The process is started by the program `setpriv` and a shell. `wrapper`: additional options for `setpriv`. Both
-    programs replace themselves by exec, so the returned pid is that of `argv` itself.
+    `wrapper`: additional options for the program `setpriv`, which starts `argv`. The returned pid is that of `argv`.
     """
     # This process may die before setpriv has asked the kernel for the signal. The child then has another parent, and
     # must not start the program.
     unless_orphaned = ["sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
     setpriv = [_program("setpriv"), *wrapper, "--pdeathsig", at_our_death, *unless_orphaned]
     with log.open("ab") as sink:
+        # setpriv and sh replace themselves by exec, so this is the pid of `argv`.
         return subprocess.Popen(
             [*setpriv, *map(str, argv)],
             stdin=stdin,

@@ -300,14 +300,11 @@ class Supervisor:
     @contextmanager
     def _signals(self) -> Iterator[None]:
         """Context manager during which STOP_SIGNALS do not end the process, but write bytes to the socket
-        `self.signals`.
-
-        Sets a handler for SIGINT explicitly, because a shell that starts a program with `&` makes the program ignore
-        SIGINT.
-        """
+        `self.signals`."""
         self.signals, written = socket.socketpair()
         self.signals.setblocking(False)
         written.setblocking(False)
+        # SIGINT needs a handler, because a shell that starts a program with `&` makes the program ignore SIGINT.
         before = {number: signal.signal(number, lambda *_: None) for number in STOP_SIGNALS}
         descriptor_before = signal.set_wakeup_fd(written.fileno())
         self.selector.register(self.signals, selectors.EVENT_READ)
