@@ -30,15 +30,14 @@ def load_pages() -> None:
 
 
 def start_local_cluster_check() -> threading.Thread:
-    """Starts a thread that asks the database whether a local cluster exists, and returns the thread.
+    """Starts a thread that asks the database whether a local cluster exists. Returns the thread.
 
-    If a local cluster exists, the portal refuses clients on other machines unless FAIRLOT_LOCAL_BEYOND_LOOPBACK is set.
-    Until the answer arrives, it assumes that one exists, and serves static files only to clients on this machine.
+    If one exists, the portal refuses clients on other machines unless FAIRLOT_LOCAL_BEYOND_LOOPBACK is set. Until the
+    answer arrives, the portal assumes that one exists, and serves static files only to clients on this machine.
 
-    Before this function returns, it waits at most LOOK_SECONDS for the answer. If the answer takes longer, for example
-    because the database cannot be reached, the thread keeps trying. The query needs its own thread, because a server
-    may import the portal inside its event loop, where Django allows no queries.
+    Waits at most LOOK_SECONDS for the answer. After that the thread keeps trying.
     """
+    # A server may import the portal inside its event loop, where Django allows no queries.
     thread = threading.Thread(target=_learn, name="warm-up", daemon=True)
     thread.start()
     thread.join(LOOK_SECONDS)

@@ -58,10 +58,9 @@ def section_of(url_name: str | None) -> str:
 
 
 def may_open(user: Any, role: str, *, may_submit: bool) -> bool:
-    """Returns whether the side bar shows `user` an entry that requires `role`.
+    """Returns whether the side bar shows `user` an entry that requires `role`. Does not grant access to the page.
 
-    `may_submit` says whether `user` may submit jobs. This only hides entries; each page checks the user's
-    permission itself.
+    `may_submit`: whether `user` may submit jobs.
     """
     if role == "submitter":
         return may_submit

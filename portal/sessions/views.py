@@ -86,9 +86,10 @@ def session(request: UserRequest, pk: int) -> HttpResponse:
 def enter(request: HttpRequest, pk: int) -> HttpResponse:
     """Redirects the user to the session's host, with a ticket (a code that is valid once).
 
-    The host exchanges the ticket for a cookie. It then redirects to the program's path that this request names in
-    `?path=`. If the session has ended, redirects to the session's page instead. Raises PermissionDenied for a user who
-    may see the session but may not work in it.
+    There the ticket is exchanged for a cookie, and the browser is redirected to `?path=`, a path of the program.
+
+    If the session has ended, redirects to the session's page instead. Raises PermissionDenied for a user who may see
+    the session but may not work in it.
     """
     if not request.user.is_authenticated:
         # After the login, the user sees the session's page and not this view: the portal's CSP forbids forms, such as

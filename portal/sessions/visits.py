@@ -48,8 +48,7 @@ class Barred(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The result of a check that admitted a sender: the address and token of the program that the sender may use
-    now."""
+    """The address and token of a program that the sender of a request may use now."""
 
     session_id: int
     address: str
@@ -114,14 +113,12 @@ def _enter(ticket: str, **of: int) -> str | None:
 
 
 def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
-    """Checks whether the sender of a request may use the session now. `key` is the sender's cookie for the session's
-    host.
+    """Checks whether the sender of a request may use the session now.
 
-    Reads the login and the rights of the cookie's user, and the state of the session, from the database. Returns the
-    program's address and token, or the reason why the sender is not admitted.
+    `key`: the sender's cookie for the session's host. `is_local`: whether the sender is on this machine. A session on a
+    local cluster admits senders on other machines only if FAIRLOT_LOCAL_BEYOND_LOOPBACK is set.
 
-    `is_local` says whether the sender is on this machine. A session on a local cluster admits senders on other machines
-    only if FAIRLOT_LOCAL_BEYOND_LOOPBACK is set.
+    Returns the program's address and token, or the reason why the sender is not admitted.
     """
     visits = Visit.objects.select_related("user", "session__job__cluster")
     visit = visits.filter(session=session_id, digest=_digest(key), entered_at__isnull=False).first()
@@ -247,13 +244,13 @@ def used(session_id: int) -> None:
 
 
 def _signed_in(visit: Visit) -> object:
-    """Returns the user who is signed in with the login session whose key is stored in `visit`.
+    """Returns the user of the login session whose key is `visit.login`.
 
-    `visit` records that a user entered the host of a session or service. Uses the same check as the portal's pages.
     Returns an AnonymousUser if the login session has ended.
     """
     login = HttpRequest()
     login.session = import_module(settings.SESSION_ENGINE).SessionStore(visit.login)
+    # the same check as on the portal's pages
     return get_user(login)
 
 

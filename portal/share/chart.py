@@ -47,7 +47,7 @@ class Chart:
 
     @property
     def ticks(self) -> list[tuple[Mark, float]]:
-        """Returns each tick mark with its vertical position in the view box."""
+        """Returns pairs (tick mark, vertical position in the view box)."""
         return [(mark, height_of(mark.part)) for mark in self.scale.marks]
 
     @property
@@ -125,8 +125,7 @@ def _layers(
 
 
 def _line(ys: Sequence[float]) -> str:
-    """Returns the SVG path of a step line. It has a horizontal piece, one unit wide, at the height of each value in
-    `ys`."""
+    """Returns the SVG path of a step line. Each step is one unit wide. `ys` has the vertical position of each step."""
     steps = "".join(
         f"H{x + 1}" if x and ys[x - 1] == value else f"V{value:g}H{x + 1}" for x, value in enumerate(ys)
     )

@@ -28,9 +28,9 @@ ALL, OTHERS = "all", "Other GPUs"  # the row for GPU types without their own lim
 
 
 class TradeLimitsForm(Form):
-    """The form for a team's trade limits, with a row for each GPU type and a last row for all other GPU types.
+    """The form for a team's trade limits. It has a row for each GPU type, and a last row "Other GPUs".
 
-    The last row applies to each GPU type whose own row has the choice AS_OTHERS. Each row has three fields: whether to
+    A GPU type whose row has the choice AS_OTHERS gets the limits of the last row. Each row has three fields: whether to
     trade, the maximum number of GPUs to give, and the maximum part of the share to give.
     """
 
@@ -68,9 +68,10 @@ class TradeLimitsForm(Form):
         return [(name, [self[f"{kind}-{key}"] for kind in KINDS]) for key, name in named]
 
     def clean(self) -> None:
-        """Refuses a row that has the choice AS_OTHERS and also an amount, because its limits are those of the last row.
+        """Checks the choice of each row:
 
-        If a row's choice forbids trades, ignores the row's amounts, even if they are invalid.
+        - AS_OTHERS (the limits of the last row apply): refuses the row if it also has an amount.
+        - NO (no trades): ignores the row's amounts, even if they are invalid.
         """
         for key, generation in self.generations:
             choice, *amounts = (self.cleaned_data.get(f"{kind}-{key}") for kind in KINDS)

@@ -58,11 +58,11 @@ def period_of_days(days: ReportPeriod) -> Period:
 def asked_stretch(query: Query, usual: str = DEFAULT_PERIOD, *, is_page: bool = False) -> Period:
     """Returns the period that the URL query names.
 
-    - For `?period=` with a name in `PERIODS`, the period ends now.
-    - For a name in `LABELS`, or for `?from=` or `?to=`, the period consists of whole days, as in reports.
-    - Without any of these, the result is the period in `PERIODS` with the name `usual`, which ends now.
+    - `?period=` with a key of `PERIODS`, such as "24h": this period, up to now.
+    - `?period=` with a key of `LABELS` (the periods of reports), or `?from=` or `?to=`: a period of whole days.
+    - None of these: the period `usual`, a key of `PERIODS`.
 
-    Raises WrongQuestion for an invalid query. With `is_page`, uses defaults for invalid values and raises nothing.
+    Raises WrongQuestion for an invalid query. With `is_page`, uses defaults for invalid values instead.
     """
     key = query.get("period", "")
     if key in LABELS or (not key and (query.get("from") or query.get("to"))):

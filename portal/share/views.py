@@ -123,20 +123,20 @@ def trades(request: UserRequest) -> HttpResponse:
 
 
 def _changed(tenants: Collection[int], period: Period) -> list[tuple[Tenant, float]]:
-    """Returns those of `tenants` that began to trade in the period and whose measured speed-ups have changed since
-    then.
+    """Returns pairs (tenant, factor) for tenants whose measured speed-ups changed after they began to trade in the
+    period.
 
-    A change may mean that the tenant's jobs report wrong speeds to gain from trades. Each tenant comes with the factor
-    of the change.
+    A factor of 1.2 means that a speed-up grew or shrank by a factor of 1.2. Such a change may mean that the tenant's
+    jobs report wrong speeds to gain from trades.
     """
     factors = changed_speeds(tenants, period.begins, period.ends)
     return [(tenant, factors[tenant.pk]) for tenant in in_order(Tenant.objects.filter(pk__in=factors))]
 
 
 def _sees_all(user: User, tenant: Tenant | None) -> bool:
-    """Returns whether the user is an operator who chose no team, and so sees both teams of every trade.
+    """Returns whether the user is an operator who chose no team.
 
-    The page then shows that all trades add up to zero.
+    Such an operator sees both teams of every trade, and the page shows that all trades add up to zero.
     """
     return user.is_operator and tenant is None
 

@@ -177,8 +177,7 @@ class Draft:
         return changed or any(name in self.problems for name in names)
 
     def agree(self) -> Self:
-        """Returns a copy which records that the YAML text and the form agree now. For this it stores the digest of the
-        text."""
+        """Returns a copy that is marked as having a form and a YAML text that agree."""
         return replace(self, agreed=digest(self.yaml))
 
     def in_another_cluster(self) -> Self:
@@ -220,10 +219,8 @@ class Draft:
         return replace(self, spec=None, yaml_problems={"": CHANGED_BOTH})
 
     def ready_to_send(self) -> Self:
-        """Returns the copy to submit: the result of `settle`, in which form and YAML agree unless both were edited.
-
-        If no team is chosen, the copy also has a problem that says so.
-        """
+        """Returns the draft to submit: the result of `settle`. If no team is chosen, it also has a problem that says
+        so."""
         draft = self.settle()
         if draft.tenant is None:
             return draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
@@ -260,10 +257,9 @@ class Draft:
         return replace(self, preflight=answer)
 
     def refused(self, error: NotAllowed | Refused, user: User) -> Self:
-        """Returns a copy with the problem in `error`, with which the submit action refused the job of `user`.
+        """Returns a copy with the problem `error`, after the submit action has refused the job of `user`.
 
-        If the job was refused because it can never run, the copy has all reasons for this, and the page offers to
-        submit the job anyway.
+        For a job that can never run, the copy has all reasons for this, and the page offers to submit the job anyway.
         """
         if isinstance(error, Refused) and error.field == "even_if_never":
             checked = self.checked_for(user)
@@ -301,8 +297,8 @@ def _chosen(choices: Sequence[T], pk: str) -> T | None:
 
 
 def _beside_fields(error: SpecError) -> dict[str, str]:
-    """Returns the problems of a refused specification by form field. Problems without a field are joined under the key
-    ""."""
+    """Returns the problems of a refused specification by form field. The key "" has the problems that belong to no
+    field."""
     problems = by_top_field(error.problems)
     beside = {name: text for name, text in problems.items() if name in FORM_FIELDS}
     rest = [f"{name} {text}".strip() for name, text in problems.items() if name not in FORM_FIELDS]

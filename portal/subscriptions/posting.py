@@ -25,9 +25,8 @@ TOO_LARGE = "The report's file is too large for a mail. Download the file from t
 def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
     """Queues a subscription's mail, with the attached file, if a mail is due. Returns whether it queued one.
 
-    Ends the subscription if its user may no longer have the report. Any number of workers may call this function at the
-    same time: a lock on the subscription's row admits one worker, and the database accepts each period only once. `now`
-    is for tests; by default, the database's time is used.
+    Ends the subscription if its user may no longer have the report. Several workers may call this function at the same
+    time: only one of them queues the mail. `now`: the time to use, for tests; by default the database's time.
     """
     now = now or now_from_database()
     subscription = ReportSubscription.objects.filter(pk=subscription_id).first()

@@ -42,8 +42,8 @@ PAGES: dict[str, str] = {Report.USAGE: "usage", Report.TRADES: "trades", Report.
 class ReportMail:
     """A mail with a report.
 
-    `page` is the path and query of the report's page. `name` is the attached file's name without extension. `alone` is
-    the key of the only table in an attached CSV file; "" for all tables.
+    `page`: the path and query of the report's page. `name`: the name of the attached file, without extension. `alone`:
+    the key of the table that an attached CSV file contains; "" for all tables.
     """
 
     period: ReportPeriod
@@ -95,7 +95,7 @@ def _mail(
     - `document`: the report, which the attached file contains.
     - `page`: the path and query of the report's page.
     - `name`: the name of the attached file, without extension.
-    - `alone`: the key of the only table in an attached CSV file; "" for all tables.
+    - `alone`: the key of the table that an attached CSV file contains; "" for all tables.
     - `csv`: a function that yields the lines of an attached CSV file, if they differ from those of `document`.
     """
     told = [f"    {label}: {text}" for label, text in document.facts if label != PERIOD]
@@ -159,8 +159,7 @@ def _trades(of: ReportSubscription, period: ReportPeriod) -> ReportMail:
 def _anomalies(of: ReportSubscription, period: ReportPeriod) -> ReportMail:
     """Returns a mail about sharing anomalies, with the results of one analysis for each cluster.
 
-    This is the cluster's latest finished analysis of a time that ended in `period`. A cluster without such an analysis
-    is left out.
+    This is the cluster's latest finished analysis among those whose analysed time ended in `period`.
     """
     analyses = analyses_ended_in(of.user, period.begins, period.ends)
     document = document_of_analyses(of.user, analyses, period, tenant=of.tenant)

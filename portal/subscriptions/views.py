@@ -58,10 +58,9 @@ def unsubscribe(request: UserRequest, pk: int) -> HttpResponse:
 
 
 def _back(user: User, report: str, tenant: Tenant | None, *, by: str, label: str) -> HttpResponse:
-    """Redirects to the report's page, or to the page of statements (another report) if the user may no longer see the
-    report.
+    """Redirects to the report's page, or to the page of statements if the user may no longer see the report.
 
-    `by` is the grouping on the report's page, "" for none. `label` is the key of the label if `by` groups by label.
+    `by`: the grouping on the report's page; "" for none. `label`: the key of the label, for the grouping by label.
     """
     if not may_have(user, report, tenant):
         report, tenant, by, label = Report.STATEMENT, None, "", ""

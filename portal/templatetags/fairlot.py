@@ -104,10 +104,7 @@ def fixed(template: str, *, may_submit: object = False) -> SafeString:
 
 @cache
 def _fixed(template: str, may_submit: bool, prefix: str) -> SafeString:
-    """Renders and caches a template for the tag `fixed`.
-
-    The HTML contains links, which begin with the URL prefix, so `prefix` is a part of the cache key.
-    """
+    # The HTML contains links, which begin with the URL prefix, so `prefix` is a part of the cache key.
     return SafeString(render_to_string(template, {"may_submit": may_submit}).strip())
 
 
@@ -196,8 +193,7 @@ def ago(moment: datetime | None, empty: str = "–") -> str:
 
 
 def ago_at(moment: datetime, now: datetime) -> str:
-    """Renders a time like `ago`, but relative to the given `now`. So a list can use the same `now` for all its
-    times."""
+    """Renders a time like `ago`, but relative to `now`."""
     # The values need no escaping: digits, Fairlot's words, and names of days, months and time zones.
     return (
         f'<time datetime="{moment.isoformat(timespec="seconds")}"'
