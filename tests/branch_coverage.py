@@ -38,9 +38,9 @@ def measure(config: pytest.Config) -> None:
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Pauses the measurement inside the block. Playwright switches between greenlets there, and the measurement would
-    mix up their stack frames."""
+    """Pauses the measurement during the block. It is needed around Playwright."""
     measured = coverage.Coverage.current()
+    # Playwright switches between greenlets, and the measurement would mix up their stack frames.
     if measured is not None:
         measured.stop()
     try:

@@ -191,14 +191,14 @@ AT_ONCE = 3
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts long tests first, so that no xdist worker still runs a long test when the others have finished.
 
-    Raises UsageError if pytest-xdist would run the tests of one `xdist_group` in several processes. pytest-xdist does
-    so with versions of pytest that it does not know.
+    Raises UsageError if pytest-xdist would run the tests of one `xdist_group` in several processes.
     """
     groups: dict[str, list[pytest.Item]] = {name: [] for name in GROUPS}
     single: list[pytest.Item] = []
     for item in items:
         group = item.get_closest_marker("xdist_group")
         if group and getattr(config.option, "loadgroup", False) and "@" not in item.nodeid:
+            # pytest-xdist does so with versions of pytest that it does not know.
             raise pytest.UsageError("pytest-xdist runs the tests of a group in several processes")
         (groups[group.args[0]] if group else single).append(item)
     single.sort(key=lambda item: item.get_closest_marker("slow") is None)
@@ -226,8 +226,8 @@ def serve_static_files_as_they_are(scratch: Path) -> None:
 def start_servers(config: pytest.Config) -> None:
     """Starts PostgreSQL and Valkey, unless FAIRLOT_TEST_DATABASE_URL and FAIRLOT_TEST_REDIS_URL both name a server.
 
-    Each of these variables that is not set is set to the URL of a started server. The servers stop when the run ends or
-    is killed. The environment variable that FOLDER names is set to a folder of this run.
+    If one of these variables is not set, sets it to the URL of the started server. The servers stop when the run ends
+    or is killed. Also sets the environment variable that the constant FOLDER names to the path of a temporary folder.
     """
     os.environ.pop("DJANGO_SETTINGS_MODULE", None)
     stack = ExitStack()

@@ -97,8 +97,11 @@ def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -
 
 
 def settle_hours(how: TimeByClass = NOTHING, *, book: int = 1) -> None:
-    """Settles all closed hours that are not settled yet: books the differences that arise because idle, preemptible and
-    borrowed time have their own prices. `how` says which time was idle, preemptible or borrowed."""
+    """Books the class charges of all closed hours that are not settled yet.
+
+    Class charges are differences in cost, because idle, preemptible and borrowed time have their own prices. `how`:
+    which time was idle, preemptible or borrowed.
+    """
     with transaction.atomic():
         while hour := next_hour_to_price(book=book):
             price_hour(book=book, hour=hour, how=how)

@@ -53,11 +53,11 @@ def run(attacks: list[Attack]) -> int:
 
 
 def outcome(attack: Attack, target: Target) -> tuple[str, str]:
-    """Runs an attack. Returns a pair: HELD (the attack failed), THROUGH (it succeeded or crashed) or NOT_TRIED, and the
-    reason.
+    """Runs an attack. Returns one of these pairs (result, reason):
 
-    For THROUGH the reason is the attacker's gain or the traceback; for NOT_TRIED, why the attack is impossible. For
-    HELD it is empty.
+    - HELD, "": the attack failed.
+    - THROUGH and the attacker's gain or a traceback: the attack succeeded or crashed.
+    - NOT_TRIED and the reason: the attack is impossible on this portal.
     """
     try:
         attack.run(target)

@@ -88,8 +88,11 @@ def bodies(target: Target) -> None:
 
 
 def _bodies(document: dict[str, Any], operation: dict[str, Any]) -> list[str]:
-    """Returns request bodies for an API operation. Some are objects in which every field has the same invalid value.
-    Others are not JSON objects. `document` is the API's OpenAPI document, which contains `operation`."""
+    """Returns invalid request bodies for an API operation: objects in which all fields have the same value, and bodies
+    that are not JSON objects.
+
+    `document` is the API's OpenAPI document, which contains `operation`.
+    """
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]

@@ -1,8 +1,6 @@
-"""Attacks by a member's job on the portal and on the job's supervisor, by files that one of the two reads.
+"""Attacks by a member's job, with files that the portal or the job's supervisor reads.
 
-Some attacks try to make the portal serve files of others. Others try to make the supervisor hang. The malicious job
-runs as a normal job, but it may be unable to write to its own log folder. In this folder the attack itself creates the
-malicious files, because jobs of earlier releases may have left such files.
+Some attacks try to make the portal serve files of others. Others try to make the supervisor hang.
 """
 
 from __future__ import annotations
@@ -166,6 +164,7 @@ def log_file(target: Target) -> None:
     spoil = 'cd "$FAIRLOT_CHECKPOINT_DIR/../logs" && rm -f rank-0.log && ln -s /etc/passwd rank-0.log'
     bob, number, folder = begin(target, f"echo root; ({spoil}); {WAIT}")
     assert LINE not in read_in_all_ways(bob, number), "a link as log served /etc/passwd"
+    # The job may be unable to write to its log folder, where jobs of earlier releases may have left such files.
     log, mine = folder / "logs" / "rank-0.log", target.var / "another's file"
     for put in PUT:
         log.unlink() if not log.is_dir() else log.rmdir()

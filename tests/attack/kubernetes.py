@@ -419,10 +419,9 @@ def secret_of(stage: Stage, **more: Any) -> Object:
 
 @attack("a stolen account reads a secret by asking for it or by writing to it", needs="cluster")
 def reads_secrets(target: Target) -> None:
-    """Tries to read secrets with a stolen token, by read and by write requests.
+    """Tries to read secrets with a stolen token, by read requests and by write requests.
 
-    Writes matter because the response to a patch contains the whole object. An error message for a patch that copies a
-    value contains that value.
+    A write can reveal a secret, because the response to a patch contains the whole object.
     """
     stage = target.cluster
     at = SECRETS.format(stage.home)
@@ -437,6 +436,7 @@ def reads_secrets(target: Target) -> None:
         tries |= {
             f"{whose}, by reading": Try("GET", path),
             f"{whose}, by an empty patch": Try("PATCH", path, {}),
+            # The API server's error message about a copied value contains the value.
             f"{whose}, by a copy to its type": Try(
                 "PATCH", path, [{"op": "copy", "from": f"/data/{key}", "path": "/type"}]
             ),
@@ -514,10 +514,8 @@ def with_volume(made: Object, template: str, **source: Any) -> Object:
 
 
 def works(stage: Stage) -> dict[str, tuple[str, Object, str]]:
-    """Returns one object of each of the two kinds that run programs for Fairlot, by description: a Job and a pod.
-
-    Each value is (API path for creating the object, object, path of the pod spec in the object).
-    """
+    """Returns a Job and a pod of Fairlot, by description. Each value is (API path for creating it, object, path of its
+    pod spec)."""
     return {
         "a Job": (JOBS.format(stage.home), stage.job(), "spec/template/spec"),
         "a pod": (PODS.format(stage.home), stage.bare(), "spec"),
@@ -525,10 +523,10 @@ def works(stage: Stage) -> dict[str, tuple[str, Object, str]]:
 
 
 def tried(stage: Stage, changes: dict[str, Any], *by: str) -> None:
-    """Asserts that each malicious change to a Job's pod template and to a bare pod is refused, by a policy named in
-    `by`.
+    """Asserts that a policy named in `by` refuses each malicious change, both of a Job's pod template and of a bare
+    pod.
 
-    A change is a function of the object and of the path of its pod spec; it returns the changed object.
+    A change is a function that is called with the object and the path of its pod spec, and returns the changed object.
     """
     for kind, (at, good, template) in works(stage).items():
         passes(stage.thief, {kind: Try("POST", at, good)})

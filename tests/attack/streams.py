@@ -14,10 +14,10 @@ LONGEST = 60.0  # seconds; the portal checks a stream's rights every 15 s
 
 
 def held_after(person: Person, paths: list[str], happens: Callable[[], None]) -> dict[str, float]:
-    """Opens a stream for each path, calls `happens`, and returns the seconds from then until each stream ended, by
-    path.
+    """Opens a stream for each path and calls `happens`. Returns, by path, for how many seconds the stream stayed open
+    after this call.
 
-    The value is at least LONGEST seconds for a stream that does not end.
+    The value is at least LONGEST for a stream that does not end.
     """
     ends: dict[str, float] = {}
     opened = threading.Barrier(len(paths) + 1)

@@ -1,9 +1,8 @@
 """Measures Fairlot on a cluster of about 500 nodes and prints the results beside published ones of the KAI scheduler.
 
-Run it with `make bench-cluster`. SCALE=0.1 in the environment runs a tenth of each size. No measurement fails for being
-slow. The control plane is real, and kwok simulates nodes and pods. This process runs Fairlot's rounds and watches the
-cluster. WORKERS other processes send the start and stop orders to the API server. All processes share the machine's
-cores.
+Run it with `make bench-cluster`. SCALE=0.1 in the environment runs a tenth of each size. The control plane is real, and
+kwok simulates nodes and pods. This process runs rounds and watches the cluster. WORKERS other processes send the start
+and stop orders to the API server.
 """
 
 from __future__ import annotations
@@ -89,7 +88,8 @@ def fill(bench: Bench, *, bare: bool) -> None:
 
 
 def give_back(bench: Bench) -> None:
-    """Measures how long Charlie's job waits for a GPU of a full cluster, from the round that assigns the GPU to it."""
+    """Measures how long Charlie's job waits for a GPU of a full cluster, from the beginning of the round that gives it
+    one."""
     lab, told, ran = bench.lab, [], []
     stops = Operation.objects.filter(cluster=lab.cluster, verb=Operation.Verb.STOP)
     for _ in range(SAMPLES):

@@ -1,9 +1,10 @@
-"""Repeats Kueue's own benchmark: 15,000 workloads of 30 queues in 5 groups, without pods. Run it with `make
-bench-cluster`.
+"""Repeats Kueue's own benchmark: 15,000 workloads of 30 queues in 5 groups, without pods.
 
-Each queue has 20 GPUs. It gets small, medium and large workloads (1, 5 and 20 GPUs for 0.2, 0.5 and 1 s) at fixed
-intervals. They arrive within 60 s, and take 66 s if all 20 GPUs are always busy. SCALE=0.1 runs a tenth of the
-workloads. The benchmark runs twice: with as many writes per second as Kueue allows itself, and without a limit.
+Run it with `make bench-cluster`. SCALE=0.1 in the environment runs a tenth of the workloads.
+
+Each queue has 20 GPUs. Its workloads have 1, 5 or 20 GPUs and take 0.2, 0.5 or 1 s. They arrive within 60 s. A queue
+whose GPUs are always busy needs 66 s for them. The benchmark runs twice: with the limit of writes per second that Kueue
+has by default, and without a limit.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.django_db(transaction=True)]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of workload: the number of workloads per queue, the GPUs of each, its duration, and the interval between
-    submissions.
+    """A kind of workload.
 
-    The duration `seconds` and the interval `apart` are in seconds.
+    `count`: workloads per queue. `gpus`: GPUs of each. `seconds`: duration of each. `apart`: seconds between
+    submissions.
     """
 
     name: str
@@ -99,9 +100,9 @@ def plan() -> list[Arrival]:
 
 
 def drive(bench: Bench, arrivals: Sequence[Arrival], finisher: Finisher) -> tuple[float, float]:
-    """Submits each workload at its time, and runs Fairlot until all workloads are done.
+    """Submits each workload at the time of its arrival, and runs Fairlot until all workloads are done.
 
-    Returns the seconds from the start to the last submission, and to the end of the last workload.
+    Returns two times in seconds from the start: of the last submission, and of the end of the last workload.
     """
     cluster = bench.lab.cluster
     bench.writes()

@@ -2,9 +2,10 @@
 
     python -m tests.cluster.binaries    # builds what is missing and lists the path of each program
 
-A program in KUBEBUILDER_ASSETS is used unchanged. A program on PATH is used if it has the release of go/*/go.mod.
-All other programs are built below `$XDG_CACHE_HOME/fairlot/cluster`, in a folder named after a hash of everything
-that decides their contents. Checkouts can therefore share them, and a new version is built separately.
+- A program in KUBEBUILDER_ASSETS is used unchanged.
+- A program on PATH is used if it has the release of go/*/go.mod.
+- All other programs are built below `$XDG_CACHE_HOME/fairlot/cluster`, in a folder named after a hash of all inputs of
+  the build. So checkouts can share them.
 """
 
 from __future__ import annotations

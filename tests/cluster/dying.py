@@ -1,9 +1,8 @@
 """Runs workers and watchers of one cluster that are killed with SIGKILL at a given step: `python -m tests.cluster.dying
 ID`.
 
-A step is a database statement or a request to the API server. This process never uses the database itself. It forks
-each process that will be killed, because a fork takes milliseconds, while Django needs seconds to start. Each line on
-standard input names a process and the step at which it is killed: `work 12`, `watch 7`, or `work -` for no kill.
+A step is a database statement or a request to the API server. Each line on standard input names a process and the step
+at which it is killed: `work 12`, `watch 7`, or `work -` for no kill.
 """
 
 from __future__ import annotations
@@ -78,6 +77,7 @@ def main(cluster_id: int) -> None:
     _say(READY)
     for line in sys.stdin:
         what, step = line.split()
+        # A fork takes milliseconds, while Django needs seconds to start. This process itself uses no database.
         child = os.fork()
         if not child:
             _live_and_die(cluster_id, what, None if step == "-" else int(step))

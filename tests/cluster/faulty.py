@@ -127,12 +127,11 @@ class Seeded:
 
 
 class Proxy:
-    """A proxy in front of the API server that causes faults. `plan` returns the fault of each request, or None.
+    """A proxy in front of the API server that causes faults.
 
-    `plan` is called from any thread and may be replaced at any time. `down` begins and `up` ends a simulated outage:
-    connections are reset, and new connections are refused. Only the ratio of the outage's length to the clients'
-    timeouts matters. Tests shorten the timeouts, so that an outage of fractions of a second corresponds to five
-    minutes.
+    `plan` is called with each request, from any thread, and returns its fault or None. It may be replaced at any time.
+    `down` begins a simulated outage, and `up` ends it. During an outage, connections are reset and new ones are
+    refused.
     """
 
     def __init__(self, server: str, authority: Path, folder: Path) -> None:

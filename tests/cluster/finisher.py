@@ -45,10 +45,9 @@ class Finisher(Player):
             raise self.trouble
 
     def _play(self) -> None:
-        """Sets the status of each Job once after each of its starts and stops.
+        """Sets the status of each Job once after each start and stop.
 
-        A started Job becomes complete when its duration is over. A stopped Job immediately becomes suspended. Skips a
-        Job that has changed in the meantime, because the watch delivers the changed Job.
+        A started Job becomes complete when its duration is over. A stopped Job immediately becomes suspended.
         """
         due: list[tuple[float, int, Object]] = []
         numbers, known = itertools.count(), set[tuple[str, int]]()
@@ -83,8 +82,8 @@ class Finisher(Player):
 
 
 def _attempt(job: Object) -> tuple[str, int]:
-    """Returns (UID, metadata.generation), which identify one start of a Job because every order increases the
-    generation."""
+    """Returns (UID, metadata.generation) of a Job. The pair differs after each order."""
+    # Every order increases the generation.
     return job["metadata"]["uid"], job["metadata"]["generation"]
 
 

@@ -42,8 +42,10 @@ class Moment:
 
     @property
     def is_alive(self) -> bool:
-        """Returns whether the pod runs or can still run. Gated pods cannot run, nor can terminating pods that have no
-        node."""
+        """Returns whether the pod runs or can still run.
+
+        Pods that cannot run are gated, or are terminating and have no node.
+        """
         is_out = "deletionTimestamp" in self.pod["metadata"] and not self.node
         can_run = not is_out and not objects.is_gated(self.pod)
         return self.kind != "DELETED" and not objects.has_ended(self.pod) and can_run
@@ -207,15 +209,11 @@ def last_touched(events: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def held_by_pods(pods: Iterable[Moment], events: Iterable[dict[str, Any]]) -> list[Held]:
-    """Returns, for each bound pod, the Unix times of its binding and of the end of its containers.
-
-    The audit log has only the names of pods, and several pods can have the same name one after another. A request is
-    therefore assigned to the pod of that name that was bound last. Requests are sorted by their arrival, because the
-    response to a binding may be logged after its effects.
-    """
+    """Returns, for each bound pod, the Unix times of its binding and of the end of its containers."""
     bound: dict[str, float] = {}
     ended: dict[str, float] = {}
     named: dict[tuple[str, str], str] = {}
+    # By arrival, because the response to a binding may be logged after its effects.
     for event in sorted(events, key=lambda event: str(event["requestReceivedTimestamp"])):
         about = event.get("objectRef", {})
         if about.get("resource") != "pods" or event["responseStatus"].get("code", 500) >= 300:
@@ -223,6 +221,7 @@ def held_by_pods(pods: Iterable[Moment], events: Iterable[dict[str, Any]]) -> li
         at = datetime.fromisoformat(event["stageTimestamp"]).timestamp()
         name = about["namespace"], about.get("name", "")
         if about.get("subresource") == "binding":
+            # Several pods can have the same name one after another: later requests are about the last one bound.
             uid = named[name] = event["requestObject"]["metadata"]["uid"]
             bound[uid] = at
         elif about.get("subresource") == "status" and event["user"]["username"] == kubelets.USER:

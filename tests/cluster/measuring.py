@@ -69,11 +69,8 @@ class Bench:
         return sum(event["verb"] in ("create", "patch", "update", "delete") for event in ours)
 
     def until_run(self, jobs: list[int]) -> None:
-        """Waits until all these jobs run. They must be the newest jobs of the cluster.
-
-        Counts all running jobs from the lowest of these IDs on, because a query with thousands of IDs would disturb the
-        measurement.
-        """
+        """Waits until all these jobs run. They must be the newest jobs of the cluster."""
+        # A query with thousands of IDs would disturb the measurement.
         running = Job.objects.filter(cluster=self.lab.cluster, pk__gte=min(jobs), state=Job.State.RUNNING)
         self.lab.watch_until(lambda: running.count() == len(jobs), what="all run")
 

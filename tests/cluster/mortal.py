@@ -1,8 +1,7 @@
 """Simulates `kill -9` of a Fairlot process before or after any API request or database statement.
 
-Within the tests' own process, an exception that Fairlot's code does not catch takes the place of the signal. The test
-that catches it drops all objects of the simulated process. Transactions roll back, as PostgreSQL does when a connection
-is lost.
+The simulated process runs in the test's process. The exception Killed takes the place of the signal. The test catches
+it and then uses new objects, as a new process would.
 """
 
 from __future__ import annotations

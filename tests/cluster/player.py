@@ -20,10 +20,9 @@ A_DAY = 24 * 3600
 
 
 class Player:
-    """Base class of a simulated component: it watches the objects at `path` with the kubeconfig `config`.
+    """Base class of a simulated component. It watches the objects at `path` with the kubeconfig `config`.
 
-    The watch puts changed objects into the queue `_seen`, and None at the end. Subclasses implement `_play`, which
-    reads the queue.
+    Subclasses implement `_play`, which reads changed objects from the queue `_seen`. None in the queue means the end.
     """
 
     def __init__(self, config: Path, path: str, **query: str) -> None:

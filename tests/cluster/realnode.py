@@ -3,11 +3,11 @@
     with RealNode(plane).started() as node:
         ...  # pods with the images images.SHELL and images.PYTHON run there
 
-containerd, its containers and their network live in separate PID, mount and network namespaces. These end with the
-process that started the node, even if it is killed. The kernel then kills all processes, unmounts all file systems and
-removes all network devices in them. Only empty cgroups remain, which the next node removes. This machine gets one more
-network address, where a DNS server answers with the addresses of headless Services. Services with a cluster IP are not
-supported.
+The containers live in separate PID, mount and network namespaces. All of these end with the process that started the
+node, even if it is killed. Only empty cgroups remain, which the next node removes.
+
+A DNS server at an additional address of this machine answers with the addresses of headless Services. Services with a
+cluster IP are not supported.
 """
 
 from __future__ import annotations

@@ -72,11 +72,12 @@ class Try:
 
 @dataclass
 class Stage:
-    """Test setup for attacks. `thief` is a client with a copy of Fairlot's token. `bob` is a user with all rights in
-    `home`.
+    """Test setup for attacks.
 
-    `home` is the team's namespace. It contains a Secret, ConfigMaps, a pod and other objects of Bob, each named "his".
-    `elsewhere` is a namespace that has nothing to do with Fairlot.
+    - `home`: the team's namespace. It contains a Secret, ConfigMaps, a pod and other objects of Bob, each named "his".
+    - `elsewhere`: a namespace that has nothing to do with Fairlot.
+    - `thief`: a client with a copy of Fairlot's token.
+    - `bob`: a client with all rights in `home`.
     """
 
     plane: ControlPlane
@@ -201,8 +202,7 @@ def refusal_of(api: Api, one: Try) -> Refused | None:
 def held(api: Api, tries: Mapping[str, Try], *by: str) -> None:
     """Asserts that each request is refused with status 403 and with a message that contains one of the words in `by`.
 
-    The words say who refuses: the name of a policy, or RBAC's "cannot". The error lists the requests
-    that were accepted or refused otherwise.
+    The words say who refuses: the name of a policy, or RBAC's "cannot".
     """
     through: list[str] = []
     for what, one in tries.items():

@@ -1,9 +1,8 @@
-"""One test run with random faults in a small cluster. A seed decides the faults; afterwards invariants must be true.
+"""One test run with random faults in a small cluster. Afterwards invariants must be true.
 
-The seed decides what users, nodes and Fairlot's processes do, which process is killed at which step, and which requests
+A seed decides what users, nodes and Fairlot's processes do, which process is killed at which step, and which requests
 fail. It does not decide how threads and servers interleave, so a failure may need several runs with the same seed to
-appear again. Fairlot's waits are shortened (`HASTE`), so that a run takes seconds. An outage of fractions of a second
-then corresponds to five minutes.
+appear again. Fairlot's waits are shortened (`HASTE`), so that a run takes seconds.
 """
 
 from __future__ import annotations
@@ -68,6 +67,7 @@ MOST_JOBS = 5
 LAB = "test.fairlot/lab"
 SHORT, LONG = 0.7, 30.0  # seconds that a client waits for an answer: during the faults, and after them
 # Constants with waits of Fairlot's, and their values in these tests.
+# With these values, an outage of fractions of a second corresponds to five minutes.
 HASTE: Mapping[str, Any] = {
     "scheduling.execution.operations.CLAIM": timedelta(seconds=0.4),
     "scheduling.execution.operations.RETRY_SECONDS": (0.1, 0.2, 0.4),
@@ -128,7 +128,8 @@ def make_backend(cluster: Cluster) -> OfItsNodes:
 class Look:
     """An observation of the cluster by the watcher.
 
-    The data was up to date at `known`, and was in the database by `done`. Both are Unix times.
+    `known`: the Unix time at which the observed data was up to date. `done`: the Unix time at which the data was in the
+    database.
     """
 
     known: float
@@ -348,8 +349,7 @@ class Storm:
         run_round(cluster_id=self.cluster.pk, force=kind)
 
     def slice(self) -> None:
-        """Runs two quantum rounds, so that jobs without GPUs get time. The first round records that these jobs are owed
-        time."""
+        """Runs two quantum rounds, so that jobs without GPUs get their turn."""
         for _ in range(2):  # jobs come to be owed time in the first round, and the debt counts in the second
             self.lab.pass_time(self.cluster.effective_quantum)
             run_round(cluster_id=self.cluster.pk, force=Round.Kind.QUANTUM)
@@ -522,10 +522,8 @@ class Storm:
         return "" if held == bound else f"the database has {held}, the cluster has {bound}"
 
     def _of_gangs_there(self) -> Iterator[Moment]:
-        """Yields the last events of pods that still count for their gang.
-
-        These are the pods that are alive, and the succeeded pods of gangs in which another pod is still alive.
-        """
+        """Yields the last event of each pod that is alive, or that has succeeded while another pod of its gang is
+        alive."""
         last = self.lab.witness.last().values()
         there = {(one.job, objects.epoch_of(one.pod)) for one in last if one.is_alive}
         for one in last:
@@ -619,14 +617,15 @@ class Storm:
             assert told, f"job {job.pk} failed: {job.end_reason} {job.end_message}"
 
     def _check_lease(self, lease: Lease, pods: list[Held], waited: list[float]) -> None:
-        """Checks that the bill equals the lease, and that the lease equals the time for which its pods held GPUs.
+        """Checks that the bill equals the lease, and that the lease covers the time for which its pods held GPUs.
 
-        A lease begins with the round that decides it, before any of its pods is bound. It ends when its last pod ends,
-        to the second, because Kubernetes reports no fractions of seconds. If the watcher observed nothing at that time,
-        the lease may end at any time between the watcher's observations before and after it. `waited`: for each pod of
-        the lease that got no node, the Unix time of the last request about the pod. The lease holds GPUs for such pods
-        too. A delayed request may start pods after the lease has ended. Such pods must not be billed and must be
-        stopped.
+        - The lease begins before any of its pods is bound.
+        - It ends when its last pod ends, to the second. If the watcher did not observe this end, the lease ends between
+          the observations before and after it.
+        - A delayed request may start pods after the end of the lease. They are not billed.
+
+        `waited`: for each pod of the lease that got no node, the Unix time of the last request about the pod. The lease
+        may last until then.
         """
         assert lease.state == Lease.State.CLOSED
         assert lease.held_from

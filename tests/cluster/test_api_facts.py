@@ -80,7 +80,7 @@ def test_a_job_cannot_be_moved_by_the_request_that_suspends_it(work: Work, nodes
 def test_a_suspended_job_can_be_moved_while_its_pods_still_terminate(work: Work, nodes: list[str]) -> None:
     """Proves that a resumed Job creates its new pod only after the old one has ended (podReplacementPolicy: Failed).
 
-    It also shows that `active == 0` does not mean that the Job's GPUs are free.
+    Until then `active` is 0, although the Job still holds GPUs.
     """
     job = work.create("early", behaviour={"stop-after": "600"}, grace=600)
     work.start(job, nodes[0])

@@ -229,11 +229,7 @@ def test_the_next_job_can_reach_addresses_that_an_admin_has_opened(lab: Lab, adm
 
 
 def test_the_next_job_cannot_reach_addresses_that_an_admin_has_closed_again(lab: Lab, admin: Api) -> None:
-    """Proves that Fairlot restores its network policies after an admin has opened and closed a range of addresses.
-
-    After the closing, the policies equal those from before the opening. The process that writes policies has cached the
-    earlier ones, but must still write the policies again.
-    """
+    """Proves that network policies no longer permit a range of addresses after an admin has closed the range again."""
 
     def open_ones() -> list[Object]:
         job = lab.send()
@@ -246,6 +242,7 @@ def test_the_next_job_cannot_reach_addresses_that_an_admin_has_closed_again(lab:
     set_reachable(actor=lab.people.ada, cluster=lab.cluster, ranges="10.0.0.0/8")
     assert open_ones() == [{"cidr": "10.0.0.0/8"}]
     set_reachable(actor=lab.people.ada, cluster=lab.cluster, ranges="")
+    # The process that writes policies has cached the earlier ones, but must still write them again.
     assert open_ones() == []
 
 

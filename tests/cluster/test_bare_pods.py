@@ -382,10 +382,7 @@ def test_gangs_and_jobs_with_secrets_are_no_bare_pods(orders: BarePodOrders, nod
 def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_or_none(
     admin: Api, namespace: str, orders: BarePodOrders, network: Lossy, played: list[str]
 ) -> None:
-    """Proves that after random orders and lost messages, a pod of an older attempt never replaces a newer one.
-
-    At any time, kubelets may end pods that are terminating.
-    """
+    """Proves that after random orders and lost messages, a pod of an older attempt never replaces a newer one."""
     sys.stdout.write(f"seed {SEED}\n")
     chance = random.Random(SEED)
     epoch, carried_out = 1, 0

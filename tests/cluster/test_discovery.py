@@ -135,10 +135,9 @@ containers = st.lists(st.tuples(amounts, st.booleans()), max_size=4)
 def test_a_pod_holds_the_most_that_it_needs_at_any_moment(
     init: list[tuple[int, bool]], main: list[int]
 ) -> None:
-    """Proves that a pod's GPUs are the most that it needs at any moment, by comparison with a simulation.
+    """Proves, by a simulation, that the GPUs of a pod are the most that its containers need at the same time.
 
-    Init containers run one after another, each beside the sidecars started so far. Then all main containers run beside
-    all sidecars.
+    Init containers run one after another; those that are sidecars keep running. Then all main containers run.
     """
     sidecars = neediest = 0
     for gpus, stays in init:

@@ -230,9 +230,10 @@ def test_without_podgroups_gangs_start_and_the_api_server_is_asked_once(
 def test_a_group_that_the_api_server_does_not_know_is_not_created(
     orders: Orders, namespace: str, nodes: list[str]
 ) -> None:
-    """Proves that Fairlot creates no PodGroup if the API server dropped the pods' field that names the PodGroup.
+    """Proves that Fairlot creates no PodGroup if the API server does not know the field of pods that names the
+    PodGroup.
 
-    This happens if only some of several API servers were updated.
+    Such an API server drops the field.
     """
     wanted = objects.new_job(7, POD, workers=2, owner="test", grouped=True)
     assert podgroups.named_by(wanted)

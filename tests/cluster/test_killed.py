@@ -1,8 +1,6 @@
-"""Kills worker and watcher at every step. Tests that their successors complete each operation once and bills equal
-leases.
+"""Kills worker and watcher at every step. Tests that new ones complete each operation once and bills equal leases.
 
-A step is a database statement or a request to the API server. Processes are killed before a step, because a death after
-a step is the same as a death before the next one.
+A step is a database statement or a request to the API server.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 # Fate counts each step twice: before it and after it.
+# A death after a step is the same as a death before the next one, so only the latter is tested.
 EVERY = 2
 FEWEST = 10  # least number of deaths; with fewer, the processes died at other steps than intended
 SOME = 10  # jobs that run at the same time
@@ -53,11 +52,9 @@ def watch_until(mortals: Dying, jobs: Sequence[Job], state: str) -> None:
 
 
 def put_off(hours: float) -> None:
-    """Makes all open operations due in `hours` hours.
-
-    With 0 they are due now, even those that a killed worker had claimed for some time.
-    """
+    """Makes all open operations due in `hours` hours. With 0 they are due now."""
     moment = now_from_database() + timedelta(hours=hours)
+    # also those that a killed worker had claimed for some time
     Operation.objects.filter(done_at=None).update(not_before=moment)
 
 

@@ -110,11 +110,8 @@ def test_the_next_attempt_continues_the_same_log(room: Room, rig: Rig) -> None:
 
 
 def test_a_bare_pod_is_stopped_and_its_next_attempt_continues_the_same_log(room: Room) -> None:
-    """Proves that the next attempt of a stopped bare pod continues the same log.
-
-    A real kubelet ends the pod within the job's grace period. The watcher learns of the end later, because it was not
-    running.
-    """
+    """Proves that the next attempt of a stopped bare pod continues the same log, even if no watcher ran when the pod
+    ended."""
     with room.watcher(bare=True) as rig:
         first = room.gang(rig, f"echo attempt $FAIRLOT_EPOCH; {UNTIL_TOLD}")
         wait_for_text(rig, first, "attempt 1\n")

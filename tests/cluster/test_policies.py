@@ -299,8 +299,9 @@ def test_the_policies_hold_where_the_standard_is_not_enforced(
     """Proves that Fairlot's policies refuse unconfined pods in a namespace without the pod security standard
     `restricted`.
 
-    They apply even to the cluster's admins, one of whom has labelled this namespace by hand as a team's.
+    They apply even to the cluster's admins.
     """
+    # as an admin of the cluster may label a namespace by hand
     admin.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"fairlot.io/tenant": "9"}}})
     pods = f"{PODS.format(namespace)}?dryRun=All"
     wait_for(

@@ -88,8 +88,7 @@ class Gang:
         self.work.change("fairlot-gang", [epoch(at + 1), place, suspended(False)])
 
     def pods(self) -> list[Object]:
-        """Returns the gang's pods by a list request for the whole cluster, because the watch process also lists all
-        namespaces."""
+        """Returns the gang's pods by a list request for the whole cluster, as the watch process makes it."""
         return self.work.api.items("/api/v1/pods", labelSelector=f"{JOB}=1")
 
     def wait_for_pods(self, count: int, phase: str) -> list[Object]:

@@ -79,10 +79,8 @@ def unpack(uv: Path, requirements: str, folder: Path) -> None:
 
 
 def mirror() -> dict[str, str]:
-    """Returns environment variables that make uv use pip's package index and certificate.
-
-    uv does not read pip's settings. See bin/bootstrap.
-    """
+    """Returns environment variables that make uv use pip's package index and certificate."""
+    # uv does not read pip's settings; see bin/bootstrap.
     settings: dict[str, str] = {}
     for python in ("python3", sys.executable):
         told = subprocess.run(

@@ -1,10 +1,12 @@
 """Measures how the time of a decision grows with the cluster, for two policies: `python -m
 tests.fairshare.bench_growth`.
 
-`--policies NAME:VERSION NAME:VERSION` chooses the policies (by default the newest version and version 1 of
-gandiva_fair). `--most` is the number of GPUs of the largest cluster. A measurement is given up after `--limit` seconds.
-Each time is that of one decision on a busy cluster. It is the second decision, one quantum after a first decision that
-began with a tenth of the jobs running.
+- `--policies NAME:VERSION NAME:VERSION`: the policies (by default the newest version and version 1 of gandiva_fair).
+- `--most`: the number of GPUs of the largest cluster.
+- `--limit`: the seconds after which a measurement is given up.
+
+The cluster is busy: first, one decision begins with a tenth of the jobs running. One quantum later, the second decision
+is measured.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ CASES: dict[str, Callable[[], Snapshot]] = {
 
 
 def seconds(policy: str, view: Snapshot) -> float:
-    """Returns the duration of the second decision on the cluster in `view`, in seconds.
+    """Returns the duration of the policy's second decision on the cluster in `view`, in seconds.
 
     `policy`: the policy's name and version, such as "gandiva_fair:1".
     """
@@ -85,8 +87,7 @@ def _report(policy: str, view: Snapshot, found: multiprocessing.connection.Conne
 def timed(policy: str, view: Snapshot, limit: float) -> float:
     """Returns the result of `seconds`, measured in a separate process.
 
-    Returns infinity if the first and the second decision together take more than `limit` seconds, and NaN if the
-    process fails.
+    Returns infinity if the measurement takes more than `limit` seconds, and NaN if the process fails.
     """
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)

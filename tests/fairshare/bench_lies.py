@@ -1,11 +1,11 @@
 """Measures what a team gains by lying about speeds: `python -m tests.fairshare.bench_lies [ECONOMIES]`.
 
 In each random economy one team, the liar, either reports false speed-ups of its jobs, in 24 ways, or splits into two
-accounts. Its gain is its additional progress, as a fraction of its progress without the lie. Progress always counts the
-true speeds, and the liar's jobs run in their order. A job makes progress 1 per quantum on a slow GPU.
+accounts. Its gain is its additional progress, as a fraction of its progress without the lie. A job makes progress 1 per
+quantum on a slow GPU, and its true speed-up on a fast GPU. The liar's jobs run in their order.
 
-The gain of false speed-ups is measured for three values of `bound`, which limits what the policy believes:
-- "none": all reports are believed.
+`bound` limits which reports the policy believes:
+- "none": it believes all reports.
 - "table": reports are bounded by the operator's table of generations.
 - "models": reports are bounded by what most teams report for the same model, or by the table if fewer than three teams
   know the model.
@@ -46,7 +46,7 @@ def _times(factor: float) -> Lie:
 
 
 def _last(factor: float, part: float) -> Lie:
-    """Returns a lie that keeps the speed-ups of a team's first jobs and multiplies those of its last jobs by `factor`.
+    """Returns a lie that multiplies the speed-ups of a team's last jobs by `factor`, and reports its first jobs truly.
 
     `part`: the fraction of the team's jobs that are first. With 0.5 the last jobs are those that wait, because a team's
     share is enough for about half of its jobs.
@@ -152,12 +152,12 @@ def gain(lie: Lie, seed: int, *, bound: Bound, pricing: Pricing = "between") -> 
 def gain_of_splitting(seed: int, *, alike: bool = False, pricing: Pricing = "between") -> float:
     """Returns the gain of a team that splits into two accounts, each with half of the tickets and every other job.
 
-    The gain is a fraction of the team's progress without the split. If the team's jobs differ, the split also changes
-    the order of the jobs, and so which jobs run.
+    The gain is a fraction of the team's progress without the split.
     """
     one = economy(seed, alike=alike)
     truth = outcome(one, one.speed_up, bound="none", pricing=pricing)
     own = one.speed_up[LIAR]
+    # If the team's jobs differ, the split also changes the order of the jobs, and so which jobs run.
     halves = [own[::2], own[1::2]]
     tickets = [0.5, 0.5, *(1.0 for _ in one.speed_up[1:])]
     share, _ = traded(teams(rates_of([*halves, *one.speed_up[1:]]), CAPACITY, tickets, pricing=pricing))

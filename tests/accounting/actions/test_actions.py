@@ -54,10 +54,9 @@ def a_quota(cast: Cast) -> Quota:
 
 
 def stopped(why: str) -> dict[str, Any]:
-    """Stops sealing, and returns the arguments of the action resume_sealing, with the reason `why`.
+    """Makes sealing stop: creates a ledger head (record of the last seal) that is two days old.
 
-    The function creates a ledger head (record of the last seal) that is two days old. Sealing stops if the last head is
-    more than a day old.
+    Returns the arguments of the action resume_sealing, with the reason `why`.
     """
     at = datetime.now(UTC) - timedelta(days=2)
     LedgerHead.objects.create(number=1, at=at, book=0, seal=0, seal_digest=b"", digest=b"")

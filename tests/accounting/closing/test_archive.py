@@ -202,8 +202,8 @@ def forge(forgery: str) -> None:
 def test_what_stays_of_an_archived_month_is_sealed(past: Cast, tmp_path: Path, forgery: str) -> None:
     """Proves that verify_ledger finds changes of rows that stay in the database when their month is archived.
 
-    The original seals do not help here: they have the oldest form, which can be checked only together with the archived
-    vouchers. The seals that the archiving adds cover the remaining rows.
+    The original seals have the oldest form, which cannot be checked without the archived vouchers. So archiving adds
+    seals of the rows that stay.
     """
     seal_formerly()
     archive_month(actor=past.ada, month=MAY, folder=tmp_path)
@@ -314,9 +314,9 @@ def test_nothing_is_smuggled_into_an_archived_month(past: Cast, tmp_path: Path) 
 
 @pytest.fixture
 def archived_earlier(past: Cast, tmp_path: Path) -> Cast:
-    """Creates a month that looks as if an earlier release had archived it.
+    """Archives a month and makes it look as if an earlier release had archived it.
 
-    That release neither sealed the rows that stay in the database nor stored rows of ArchivedHour.
+    Such a month has no archive seals and no rows of ArchivedHour.
     """
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
@@ -465,8 +465,7 @@ FORGERIES_OF_SUMS = {
 def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forgery: list[str]) -> None:
     """Proves that verify_ledger finds changes of an archived month's rollups and of the hourly GPU time of its nodes.
 
-    The original seals have the oldest form, which does not cover the GPU time of nodes. A seal that the archiving adds
-    covers it.
+    A seal that archiving adds covers them.
     """
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
@@ -480,9 +479,9 @@ def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forger
 
 
 def test_classes_of_hours_that_a_former_release_archived_are_none(past: Cast, tmp_path: Path) -> None:
-    """Proves that idle, preemptible or borrowed time that is added to the bills of an archived month is found.
+    """Proves that borrowed time that somebody adds to the bills of an archived month is found.
 
-    An earlier release archived the month and stored no such time in the bills. The form of the seal shows this.
+    The month's seal has an older form. Bills under such a seal contain no idle, preemptible or borrowed time.
     """
     archive_month(actor=None, month=MAY, folder=tmp_path)
     seal = LedgerSeal.objects.get(book=1, of_sums=True)
@@ -585,9 +584,8 @@ def test_of_an_archived_month_a_team_is_told_all_but_parts_of_days_of_other_cloc
     """Proves that a report by days of an archived month is complete in time zones whose days consist of whole UTC
     hours.
 
-    For archived time, the database has only sums over whole UTC hours. In Kolkata (UTC+5:30), midnight is in the middle
-    of a UTC hour, whose sum cannot be divided between two days. So the days of the report lack this usage, and
-    `lacks_before` says so. The totals are complete.
+    Archived time is stored only as sums over UTC hours. In Kolkata (UTC+5:30), a day begins in the middle of a UTC
+    hour. There the days of the report lack the archived usage, as `lacks_before` says, but the totals are complete.
     """
     book(cast, begins=NOON + minutes(370), ends=NOON + minutes(410))
     book(cast, lease_id=2, job_id=2, tenant=cast.bio, user=cast.charlie)
@@ -815,10 +813,10 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
 def test_files_that_a_former_release_wrote_are_found_out_by_the_seals_of_what_they_say(
     archived_earlier: Cast, tmp_path: Path
 ) -> None:
-    """Proves that forged files of an earlier release are found after their month is restored.
+    """Proves that verify_ledger finds a forged archive file of an earlier release, after the month was restored from
+    it.
 
-    No seal contains the digests of such files, so an attacker can replace a digest in the archive record. The seals of
-    the restored rows still reveal the change.
+    The seals of the restored rows reveal the change, even if the digest in the archive record was forged, too.
     """
     file = tmp_path / "usagesegment.csv.gz"
     forged = gzip.compress(gzip.decompress(file.read_bytes()).replace(b"bob", b"eve"))
@@ -887,13 +885,10 @@ def test_a_month_that_is_said_to_be_archived_is_compared_as_far_as_it_stays(past
 
 
 def test_an_archived_month_without_its_seals_is_found(past: Cast, tmp_path: Path) -> None:
-    """Proves that verify_ledger notices if the archive seals of a month, and all references to them, were deleted.
-
-    The archive record is newer than the first seal of a release that seals every archived month. So verify_ledger knows
-    that the deleted seals existed.
-    """
+    """Proves that verify_ledger notices if the archive seals of a month, and all references to them, were deleted."""
     archive_month(actor=None, month=MAY, folder=tmp_path)
     take_seals_of_may_away()
+    # The archive record is newer than the first seal of a release that seals every archived month.
     with pytest.raises(
         CommandError, match="of 2026-05 are missing, and no seal of the hash chain shows that"
     ):

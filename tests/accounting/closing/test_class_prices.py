@@ -218,12 +218,12 @@ leases = st.tuples(moments, moments, st.integers(1, 5), st.booleans(), moments, 
 class Past:
     """A random day, for tests: usage, prices, and corrections.
 
-    Each lease in `leases` is (two bounds of its time, GPUs, whether it is of team Astro, two bounds of its preemptible
-    time). Bounds are microseconds after noon, in any order. The first third of each lease is idle.
-    `prices`: the A100's price per GPU-hour and the prices of its classes (None: the class has no price).
-    `borrowed`: the borrowed time of Astro and of Bio, in thousands of GPU-seconds.
-    `before`, `after`: IDs of the leases (their positions in `leases`) to correct before and after class charges are
-    booked.
+    - `leases`: for each lease, two bounds of its time, its GPUs, whether it is of team Astro (else of Bio), and two
+      bounds of its preemptible time. Bounds are microseconds after noon, in any order. The first third of each lease is
+      idle.
+    - `prices`: the A100's price per GPU-hour and the prices of its classes (None: the class has no price).
+    - `borrowed`: the borrowed time of Astro and of Bio, in thousands of GPU-seconds.
+    - `before`, `after`: the indexes of the leases to correct before and after class charges are booked.
     """
 
     leases: list[tuple[int, int, int, bool, int, int]]
@@ -375,7 +375,7 @@ def at(microseconds: int) -> datetime:
 def correct(cast: Cast, leases: set[int]) -> None:
     """Corrects the bills of leases: takes back their usage segments that are not yet corrected.
 
-    For leases with even IDs team Bio is billed instead, for leases with odd IDs nobody.
+    Leases with an even ID are billed to team Bio instead, leases with an odd ID to nobody.
     """
     for number in sorted(leases):
         stands = UsageSegment.objects.uncorrected().filter(lease_id=number).select_related("generation")

@@ -85,7 +85,7 @@ def test_what_nobody_held_is_booked_with_its_worth(cast: Cast) -> None:
 
 
 def test_rounding_that_many_small_bills_leave_is_a_line_of_its_own(cast: Cast) -> None:
-    """Proves that a closing shows the rounding differences of many small bills in a separate field.
+    """Proves that a closing shows the sum of many small rounding differences in a separate field.
 
     Each of twelve leases of five minutes costs slightly more than 0.003333 EUR, and is billed 0.003333 EUR.
     """
@@ -195,10 +195,7 @@ def test_the_database_refuses_a_closing_that_does_not_close(
 
 
 def test_no_hour_passes_as_closed_while_something_is_missing_of_it(cast: Cast) -> None:
-    """Proves that an hour cannot be marked as closed while usage that was billed in it is missing from its closing.
-
-    Constraints on the rows of a closing cannot find a missing row, so the marking itself checks for missing rows.
-    """
+    """Proves that an hour cannot be marked as closed while usage that was billed in it is missing from its closing."""
     book(cast)
     book(cast, lease_id=2, generation=cast.v100)
     with pytest.raises(BookedOtherwise, match="not what was billed"):
@@ -206,6 +203,7 @@ def test_no_hour_passes_as_closed_while_something_is_missing_of_it(cast: Cast) -
     assert not LedgerTransaction.objects.filter(kind="closing").exists()
     with transaction.atomic():
         open_book(book=1, since=NOON)
+    # Constraints on the rows of a closing cannot find a missing row, so the marking itself looks for one.
     with pytest.raises(IntegrityError, match="not what was billed"), transaction.atomic():
         ClosedBook.objects.update(until=NOON + HOUR)
 

@@ -175,8 +175,7 @@ def test_accounts_and_hours_of_nodes_are_sealed(cast: Cast, forgery: str, first:
 
 
 def test_no_seal_goes_back_to_the_former_leaves(sealed: Cast) -> None:
-    """Proves that a seal with leaves of an older form than the previous seal's is rejected, even if its digest is
-    correct."""
+    """Proves that verification rejects a seal of an older form than the previous seal, even with a correct digest."""
     last = LedgerSeal.objects.filter(book=1).order_by("number").last()
     assert last is not None
     with connection.cursor() as cursor:

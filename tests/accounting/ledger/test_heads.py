@@ -276,8 +276,11 @@ def told_of_rows() -> str:
 
 
 def names_of(table: str, where: str) -> list[str]:
-    """Returns texts of which an error message must contain at least one to identify a row: IDs, keys and numbers of the
-    row and of its transaction. `where` is the SQL condition that selects the row."""
+    """Returns texts that identify a row. An error message about the row must contain at least one of them.
+
+    The texts are IDs, keys and numbers of the row and of its transaction. `where`: the SQL condition that selects the
+    row.
+    """
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT to_jsonb(told) FROM {table} told WHERE {where}")  # noqa: S608
         row = json.loads(cursor.fetchone()[0])

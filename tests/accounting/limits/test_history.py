@@ -116,7 +116,7 @@ def hour(count: float | None) -> datetime | None:
 
 
 def standing(changes: list[tuple[int | None, int, int | None]], at: float) -> dict[int, int]:
-    """Returns the values that apply at the time `at`, by holder: each is set by the holder's last change until then.
+    """Returns the value of each holder at the time `at`: the value of the holder's last change until then.
 
     A change is (time or None for "always", holder, value or None for "removed").
     """

@@ -100,8 +100,8 @@ class TestSpending:
     @example(seconds=[1200 * 10**6, 4800 * 10**6, 1], more=0)
     @given(seconds=st.lists(st.integers(1, 3599 * 10**6), min_size=1, max_size=12), more=st.integers(-2, 2))
     def test_what_is_used_is_divided_once_it_is_added(self, seconds: list[int], more: int) -> None:
-        """Proves that a limit of 2 GPU-hours is reached at the exact microsecond, into however many pieces the usage is
-        divided."""
+        """Proves that a limit of 2 GPU-hours is reached at the exact microsecond, even if the usage is the sum of many
+        amounts."""
         limit = Quota(pk=1, tenant_id=1, kind=HOURS, period="month", limit=Decimal(2))
         rest = 2 * 3600 * 10**6 - sum(seconds[:-1]) + more
         amounts = [*seconds[:-1], max(rest, 0)]

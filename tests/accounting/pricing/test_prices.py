@@ -182,10 +182,9 @@ class TestAtOnce:
         assert UsageSegment.objects.get().cost == 10
 
     def booked_meanwhile(self, cast: Cast, **change: object) -> Future[object]:
-        """Books default usage and, at the same time, usage with `change` on another connection. Returns the result of
-        the latter.
+        """Books default usage and, at the same time, usage with `change` on another connection.
 
-        The second booking waits for a lock until the first one is committed.
+        Returns the result of the usage with `change`, which waits for a lock until the default usage is committed.
         """
         with ThreadPoolExecutor(1) as pool:
             with transaction.atomic():

@@ -322,10 +322,11 @@ readers = st.fixed_dictionaries(
 def test_a_report_by_the_sql_of_another_one_says_what_new_sql_says(
     booked: Cast, asked: list[dict[str, Any]], steps: list[dict[str, Any] | None]
 ) -> None:
-    """Proves that reports with cached SQL equal reports with new SQL, for many readers and while hours are closed.
+    """Proves that reports with cached SQL equal reports with new SQL, for several readers and before and after
+    closings.
 
-    `asked`: the periods and groupings of the reports. Each item of `steps` is a reader for whom all these reports are
-    made, or None for closing the next 13 hours.
+    `asked`: the periods and groupings of the reports. `steps`: each step is a reader, for whom all these reports are
+    made, or None, which closes the next 13 hours.
     """
     closed = -1
     with transaction.atomic(), pytest.MonkeyPatch.context() as patch:

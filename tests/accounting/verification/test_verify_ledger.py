@@ -105,8 +105,7 @@ def test_what_was_forged_is_found(cast: Cast, segment: UsageSegment, forgery: st
 
 
 def test_forged_times_are_found_even_without_their_constraints(cast: Cast, segment: UsageSegment) -> None:
-    """Proves that verification finds wrong times after the constraints against them were dropped. A rollback restores
-    them."""
+    """Proves that verification finds wrong times, even after the constraints that prevent them were dropped."""
     constraints = "a_segment_counts_its_gpu_seconds", "a_lease_is_billed_once_for_any_moment"
     with transaction.atomic():
         with without_guards():
