@@ -55,8 +55,8 @@ class Options:
 class ByTickets(ABC, Generic[Division]):
     """A base class of policies that first divide the cluster among accounts, and then pick gangs.
 
-    A subclass implements `_divide` and decides which gangs run. This class keeps the last division, so that it is
-    computed again only if something changes on which it depends.
+    A subclass implements `_divide` and decides which gangs run. This class keeps the last division. It is computed
+    again only if something that it depends on has changed.
     """
 
     options_type: ClassVar[type[Any]] = Options
@@ -87,7 +87,7 @@ class ByTickets(ABC, Generic[Division]):
         return self._last[1]
 
     def _seen(self, view: Snapshot, owed: Floats) -> Snapshot:
-        """Returns the view with the policy's own options as settings, and with other numbers for what accounts are
+        """Returns the view with the policy's own options as settings, and with `owed` in place of what accounts are
         owed.
 
         `owed` (T, K): GPU-seconds of each generation that each account is owed.

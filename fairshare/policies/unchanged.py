@@ -17,13 +17,13 @@ _OF_ACCOUNTS = frozenset({"owed"})
 def divides_alike(one: Snapshot, other: Snapshot) -> bool:
     """Returns whether the division computed for one view is also valid for the other view.
 
-    It is valid if hardware, accounts, jobs and settings are the same. Where gangs run, since when they run, how much
-    GPU time jobs have had, and what accounts are owed may differ. The settings `may_preempt` and `reclaim` may also
-    differ.
+    It is valid if hardware, accounts, jobs and settings are the same. These may differ:
+    - where gangs run and since when, and how much GPU time jobs have had;
+    - what accounts are owed;
+    - the settings `may_preempt` and `reclaim`.
 
-    The function checks only whether arrays are the same objects, because comparing their contents would be slow. It may
-    therefore return False for equal views. It always returns False if nodes of `one` are closed to new gangs: where a
-    job may run then depends on where it runs now.
+    Arrays count as the same only if they are the same objects, because comparing their contents would be slow. The
+    result can therefore be False for equal views. It is always False if nodes of `one` are closed to new gangs.
     """
     if one.cluster.closed is not None:  # where a job may run depends on where it runs
         return False

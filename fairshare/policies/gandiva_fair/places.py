@@ -55,7 +55,7 @@ class Places:
 
         - `facts`: the input of the decision.
         - `holds` (J,): True for running gangs that may keep their GPUs.
-        - `settled` (J,): True for gangs whose held GPUs another gang gets only if no other free GPUs suffice.
+        - `settled` (J,): True for gangs whose GPUs are the last to be given to other gangs.
         """
         cluster, jobs = facts.snapshot.cluster, facts.jobs
         self.facts, self._gpus = facts, facts.gpus
@@ -109,8 +109,8 @@ class Places:
     def go_home(self, job: int) -> bool:
         """Gives the gang the GPUs of the nodes where it runs, or where it ran last. Returns whether this was possible.
 
-        For a gang that holds these GPUs, it is possible as long as they are free. For any other gang, all of them must
-        be unheld. If it is not possible, nothing changes.
+        A gang that holds GPUs there keeps them, unless they were given to other gangs meanwhile. Any other gang needs
+        unheld GPUs there. If it is not possible, nothing changes.
         """
         spot = self.home(job)
         if spot is None:
@@ -130,10 +130,10 @@ class Places:
         return True
 
     def stay(self, job: int) -> bool:
-        """Gives the gang the GPUs of the nodes where it runs, or where it ran last, and pins it there.
+        """Gives the gang the GPUs of the nodes where it runs or ran last, and pins it there. Returns whether this was
+        possible.
 
-        A pinned gang is not moved to other nodes in this round. Returns False and changes nothing if `go_home` finds
-        these GPUs not available.
+        A pinned gang is not moved to other nodes in this round. If the GPUs are not available, nothing changes.
         """
         if not self.go_home(job):
             return False
@@ -141,9 +141,10 @@ class Places:
         return True
 
     def close(self, closed: Bools) -> None:
-        """Closes nodes: no further gang is placed on them in this round.
+        """Closes nodes: from now on, this round gives no GPUs there to gangs.
 
-        Gangs that were already given GPUs there keep them. The GPUs of all other running gangs there become unheld.
+        Gangs that were already given GPUs there keep them. A gang that holds GPUs there stops holding GPUs, also on its
+        other nodes.
 
         `closed` (N,): True for the nodes to close.
         """
@@ -168,12 +169,12 @@ class Places:
         return self.free[k].slots(self._gpus[job]) >= self.facts.workers[job]
 
     def place(self, job: int, generations: Iterable[int], *, held: bool) -> bool:
-        """Gives the gang GPUs on new nodes of one of `generations`. Returns False and changes nothing if the gang does
-        not fit.
+        """Gives the gang GPUs on nodes of one of `generations`. Returns False and changes nothing if the gang does not
+        fit.
 
         - `generations`: the generations to try, in order of preference.
-        - `held`: whether the gang may also get GPUs that other gangs hold. Even then, unheld GPUs come first: on any
-          generation of the list, they are preferred to held GPUs.
+        - `held`: whether the gang may also get GPUs that other gangs hold. Unheld GPUs of a later generation in the
+          list are preferred to held GPUs of an earlier one.
         """
         roomy = [k for k in generations if self.has_room(job, k)]
         if not roomy:
@@ -212,11 +213,9 @@ class Places:
         return spot
 
     def _add_gpus(self, spot: Spot, gpus: int, counts: Iterable[Room]) -> None:
-        """Makes `gpus` more GPUs available for each worker of the spot, on the worker's node. A negative number means
-        fewer.
+        """Adds `gpus` available GPUs for each worker of the spot, on the worker's node. A negative number removes GPUs.
 
-        `counts`: the counts of available GPUs that change, such as the free GPUs and the unheld GPUs of the spot's
-        generation. The total of free GPUs changes, too.
+        `counts`: the `Room` objects to change. They must belong to the spot's generation. `free_gpus` changes, too.
         """
         k, nodes = spot
         for count in counts:
@@ -225,10 +224,7 @@ class Places:
         self.free_gpus[k] += gpus * len(nodes)
 
     def _end_hold(self, job: int) -> None:
-        """Changes the GPUs that a running gang holds from held to unheld.
-
-        This happens when the gang is given GPUs on other nodes, or when one of its nodes is closed.
-        """
+        """Changes the GPUs that a running gang holds from held to unheld."""
         self._held.remove(job)
         k, gpus, settled = self.home_of[job], self._gpus[job], job in self._settled
         for node in self._spots[self._bounds[job] : self._bounds[job + 1]]:
@@ -239,8 +235,8 @@ class Places:
     def fits(self, job: int, spot: Spot, available: Room) -> bool:
         """Returns whether each node of the spot has enough available GPUs for the gang's workers there.
 
-        `available`: the number of available GPUs on each node of the spot's generation. The caller decides which GPUs
-        count as available, such as all free GPUs or only unheld ones.
+        `available`: the GPUs that count as available on the nodes of the spot's generation, such as all free or all
+        unheld ones.
         """
         gpus, nodes = self._gpus[job], spot.nodes
         if len(nodes) == 1:

@@ -18,12 +18,11 @@ from fairshare.policies.gandiva_fair.picked import Picked
 
 
 def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -> bool:
-    """Gives the gang GPUs of one of `generations`. Returns False if it finds no room for the gang; nothing has changed
-    then.
+    """Gives the gang GPUs of one of `generations`. Returns False and changes nothing if it finds no room for the gang.
 
     - `picked`: the gangs picked so far, and the state of all GPUs. The result is recorded in `picked.places`.
-    - `may_move`: whether gangs that were picked earlier in this round may be moved to make room. They are moved only if
-      no generation has room otherwise, and only in rounds that may preempt.
+    - `may_move`: whether gangs that were picked earlier in this round may be moved if no generation has room. It has no
+      effect in rounds that may not preempt.
     """
     facts, places = picked.facts, picked.places
     if facts.running_on[job] in generations and picked.go_home(job):
@@ -49,11 +48,11 @@ def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -
 
 
 def _speed_groups(picked: Picked, job: int, generations: list[int]) -> list[tuple[list[int], float]]:
-    """Divides `generations` into groups on which the job is about equally fast. Returns the groups, the fastest first.
+    """Groups generations on which the job is about equally fast. Returns the groups, the fastest first.
 
-    Each result is a pair: the generations of a group, and the GPU-seconds that the job's account is due on them in
-    total. The generation where the gang runs or ran last comes first in its group. The others are sorted by the
-    GPU-seconds that the account is due there, most first.
+    Each group is a pair: its generations, and the GPU-seconds that the job's account is due on all of them together. If
+    the gang runs or ran last on one of the generations, this one comes first. The others are sorted by the GPU-seconds
+    that the account is due there, most first.
     """
     due: list[float] = picked.due[picked.facts.account[job]].tolist()
     home = picked.places.home_of[job]
@@ -67,9 +66,9 @@ def _speed_groups(picked: Picked, job: int, generations: list[int]) -> list[tupl
 
 
 def _equally_fast(picked: Picked, job: int, generations: list[int]) -> list[list[int]]:
-    """Divides `generations` into groups on which the job is about equally fast. Returns the groups, the fastest first.
+    """Groups generations on which the job is about equally fast. Returns the groups, the fastest first.
 
-    In a group, each speed is lower than the highest one by at most the factor SAME_SPEED.
+    The highest speed in a group is at most SAME_SPEED times the lowest.
     """
     speeds = picked.facts.speed[job]
     key = speeds.tobytes(), tuple(generations)

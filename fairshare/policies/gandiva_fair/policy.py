@@ -72,8 +72,7 @@ class GandivaFair(ByTickets[_Divided]):
         The state has three arrays in GPU-seconds; see `Balances` for how they are used:
         - `owed` (T, K): what the earlier policy owed each leaf account, by generation. It is 0 for inner accounts.
         - `total` (T,): the sum of `owed` over generations. An inner account has the sum over all accounts below it.
-        - `guaranteed` (T,): `total`, with 0 in place of negative numbers. All GPU time that is owed counts as
-          guaranteed.
+        - `guaranteed` (T,): `total`, or 0 where `total` is negative.
         """
         tree = Tree.of(view.accounts.parent)
         owed = np.where(tree.is_leaf[:, None], view.accounts.owed, 0.0)
@@ -117,8 +116,7 @@ class GandivaFair(ByTickets[_Divided]):
     def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> tuple[Shares, str | None]:
         """Divides the cluster among accounts by tickets, before trades. Subclasses can override this division.
 
-        Returns a pair: the shares, and a message for operators. The message is None if there is nothing to report, and
-        always None in this class.
+        Returns the shares, and a message for operators or None. In this class, the message is always None.
 
         - `seen`: the policy's input.
         - `tree`: the account tree.

@@ -60,17 +60,13 @@ def preempt_for(picked: Picked, job: int, k: int) -> list[int]:
 
 
 def _droppable(picked: Picked, k: int) -> Ints:
-    """Returns the picked gangs on generation `k` that may be dropped, because their account is ahead of its share.
+    """Returns the picked gangs on generation `k` that may be dropped, in the order in which they should be dropped.
 
-    The account must be ahead on generation `k` by at least the GPU-seconds that the gang uses in one quantum. It must
-    also be ahead by that much in total, over all generations on which the gang may run. Even without the gang, the
-    account then gets all GPU time that it is due.
+    A gang may be dropped if its account gets all GPU time that it is due even without the gang. This must be true on
+    generation `k`, and in total over all generations on which the gang may run. Running services and sessions are never
+    dropped, nor gangs within their minimum time before preemption.
 
-    Gangs that must keep their GPUs are left out: running services and sessions, and gangs within their minimum time
-    before preemption.
-
-    The gangs of the account that is furthest ahead come first. Among gangs of one account, the gang that the account
-    wants least comes first.
+    The gangs of the account that is furthest ahead come first, and among these the gangs that the account wants least.
     """
     facts = picked.facts
     some = np.flatnonzero((picked.generation == k) & ~facts.stays)

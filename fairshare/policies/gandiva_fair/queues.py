@@ -1,7 +1,8 @@
-"""Computes queues of many owners together: each owner has an amount, and its entries take from the amount in order.
+"""Divides the amounts of many owners among the entries of their queues: the first entries get what they want, until the
+amount is used up.
 
-An owner is, for example, an account. Its entries are its jobs, and its amount is the GPUs that it holds. Trades use
-this to find out which jobs get the GPUs of an account.
+For example, an owner is an account, its amount is the GPUs that it holds, and the entries of its queue are its jobs.
+Trades use this to find out which jobs get the GPUs of an account.
 
 Sizes of arrays: L owners, N entries of all owners together, G groups of entries.
 """
@@ -34,8 +35,8 @@ class Queue:
     def of(cls, owner: Ints, group: Ints) -> Queue:
         """Creates the queues.
 
-        - `owner` (N,): the owner of each entry, as a number from 0, in ascending order.
-        - `group` (N,): a number for each entry. Adjacent entries with the same number form a group. They must have the
+        - `owner` (N,): the index of each entry's owner, in ascending order.
+        - `group` (N,): a label for each entry. Adjacent entries with the same label form a group. They must have the
           same owner.
         """
         new = np.ones(len(group), dtype=bool)
@@ -79,15 +80,14 @@ class Queue:
         return found
 
     def mean(self, values: Floats, size: Floats, owners: Ints, depth: Floats, *, first: bool) -> Floats:
-        """Returns the mean of a value over the first or the last entries of M owners' queues, weighted by size, as an
-        array (M,).
+        """Returns the weighted mean of `values` over the first or the last entries of M queues, as an array (M,).
 
         - `values` (N,): the value of each entry.
-        - `size` (N,): the size of each entry.
-        - `owners` (M,): the owners, as numbers from 0.
-        - `depth` (M,): which entries count: those whose sizes add up to this number. If the limit falls inside a group,
-          the group counts in part.
-        - `first`: True if the first entries of each queue count, False if the last entries count.
+        - `size` (N,): the size of each entry, which is its weight in the mean.
+        - `owners` (M,): the owner of each queue.
+        - `depth` (M,): the total size of the entries that count. For example, with sizes 4, 2 and 3 and depth 5, the
+          first entry counts with weight 4 and the second with weight 1, if each entry is a group.
+        - `first`: whether to count from the first entry of a queue. If false, entries count from the last one.
 
         The mean is 0 for an owner without entries, and where `depth` is 0.
         """

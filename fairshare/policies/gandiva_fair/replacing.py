@@ -36,11 +36,11 @@ def replace_starting(picked: Picked, turns: Turns) -> bool:
 
 
 def _resume_running(picked: Picked, turns: Turns) -> bool:
-    """Picks running gangs that were not picked before, in place of gangs that would start. Returns whether any gang was
-    replaced.
+    """Replaces gangs that would start by running gangs of the same account that were not picked. Returns whether any
+    gang was replaced.
 
-    The replaced gangs belong to the same account, which wants them less than the running gang. They are replaced only
-    if the running gang then fits. Nothing changes in rounds that may not move running gangs.
+    The account must want the running gang more than the gangs that it replaces. Nothing changes in rounds that may not
+    move running gangs.
     """
     facts = picked.facts
     if not facts.may_move:
@@ -70,11 +70,10 @@ def _resume_running(picked: Picked, turns: Turns) -> bool:
 def _replace(picked: Picked, turns: Turns, running: int, less: Iterable[int]) -> list[int]:
     """Picks the gang `running` in place of some of the picked gangs in `less`. Returns the gangs that it replaces.
 
-    `less`: gangs that would start, all of the same account as `running`. Gangs that come first are replaced first.
+    `less`: gangs of the same account that would start, in the order in which they should be replaced.
 
-    All replaced gangs are on one generation. `running` gets their GPUs and free GPUs, which can be on other nodes than
-    those where it runs. Returns an empty list and changes nothing if it does not fit even then, or if limits do not
-    allow it.
+    All replaced gangs are on one generation. `running` gets their GPUs and free GPUs there, so that its nodes can
+    change. Returns an empty list and changes nothing if `running` does not fit, or if limits do not allow it.
     """
     facts, places = picked.facts, picked.places
     on: dict[int, list[int]] = defaultdict(list)
@@ -106,11 +105,7 @@ def _fill_nodes(picked: Picked, turns: Turns) -> bool:
     replaced.
 
     For example, a gang of 4 GPUs would start on a node with 8 GPUs, and the other 4 are free. A gang of 8 GPUs replaces
-    it.
-
-    Both gangs have one worker, and the same account and priority. The larger gang needs additional GPUs. The guarantees
-    of the account and of all accounts above it must cover these GPUs as well. If one of these guarantees is already
-    exceeded, this condition does not apply.
+    it. Both gangs have one worker, and the same account and priority.
     """
     facts, places, found = picked.facts, picked.places, False
     priority: list[int] = facts.jobs.priority.tolist()
@@ -134,23 +129,21 @@ def _fill_nodes(picked: Picked, turns: Turns) -> bool:
 
 
 def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, unused: int) -> bool:
-    """Replaces the picked gang `job` by a gang that also uses the free GPUs of its node. Returns whether it was
+    """Replaces the picked gang `job` by a larger gang that also uses all free GPUs of its node. Returns whether it was
     replaced.
 
     - `job`: a gang of one worker that would start.
     - `spot`: the generation and the node of `job`.
-    - `unused`: the free GPUs of this node. A gang *fits* if it has at most `unused` GPUs more than `job`. It *fills*
-      the node if it has exactly `unused` GPUs more than `job`.
+    - `unused`: the number of free GPUs on this node.
 
-    The candidates are gangs of one worker with the same account and priority as `job`, in the order in which the
-    account wants them. The first candidate that fills the node replaces `job`, if limits allow it.
-
-    The search ends without a replacement if it meets one of two kinds of running gangs:
-    - A running gang that fits, but is too small to fill the node.
-    - A running gang that fills the node but cannot replace `job`. For example, no running gang replaces the gang that
-      the account wants most of all.
+    Other gangs of one worker with the same account and priority are tried in the order in which the account wants them.
+    The first gang with exactly `unused` GPUs more than `job` replaces it, if limits allow this. There are two special
+    rules for running gangs:
+    - A running gang never replaces the gang that the account wants most of all.
+    - If a running gang of the wanted size or smaller does not replace `job`, the search ends.
     """
     facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + unused
+    # The larger gang must not exceed a guarantee, unless it is already exceeded.
     if not turns.is_same_claim(job, unused):
         return False
     for other in turns.of_same_priority(job):

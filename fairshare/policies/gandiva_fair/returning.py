@@ -15,8 +15,8 @@ from fairshare.policies.gandiva_fair.room import Room
 def return_home(places: Places) -> None:
     """Moves picked gangs back to the nodes where they run now, one generation at a time.
 
-    Other picked gangs can get other nodes of the generation for this, except pinned gangs. If not all gangs of the
-    generation fit then, the generation stays unchanged.
+    To make room, other picked gangs can be moved to other nodes of the generation, except pinned gangs. If the gangs of
+    the generation do not all fit then, none of them is moved.
 
     `places`: the gangs that were given GPUs, changed in place.
     """
@@ -42,8 +42,8 @@ def _pack(places: Places, k: int, stay: dict[int, Spot], jobs: list[int]) -> Non
     - `stay`: for some of the gangs, the spot (generation and nodes) that they must get.
     - `jobs`: all gangs that were given GPUs of this generation.
 
-    The gangs that are not in `stay` follow, those with the largest workers first. Each gets the nodes where it ran last
-    if it fits there, otherwise the nodes where it fits most tightly.
+    The gangs in `stay` are placed first, then the others, those with the largest workers first. Each of the others gets
+    the nodes where it ran last if it fits there, and otherwise the nodes where it fits most tightly.
     """
     facts = places.facts
     nodes = [node for spot in stay.values() for node in spot.nodes]

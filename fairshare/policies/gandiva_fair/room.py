@@ -3,9 +3,6 @@ fit).
 
 Nodes are numbered from 0 within the generation. A set of nodes is stored as a bit mask: an integer in which bit i is 1
 if node i belongs to the set.
-
-For each number of available GPUs, there is one set: the nodes with exactly this number. The time of a query therefore
-depends on how many different numbers occur, and hardly on the number of nodes.
 """
 
 from __future__ import annotations
@@ -32,6 +29,7 @@ class Room:
         A number may be negative. No worker fits on such a node.
         """
         self.gpus: list[int] = gpus.tolist()
+        # The nodes with each number of GPUs. The time of a query hardly depends on the number of nodes.
         self._having: dict[int, int] = {have: _as_bits(gpus == have) for have in np.unique(gpus).tolist()}
         self._slots: dict[int, int] = {}  # results of `slots` since the last change
 
@@ -114,16 +112,13 @@ class Room:
         return None if last is None else found + [last] * rest
 
     def nearest(self, gpus: int, capacity: Room) -> Iterator[tuple[int, int]]:
-        """Yields nodes on which one more worker of `gpus` GPUs would fit if some GPUs in use there were made available.
+        """Yields the nodes where one more worker of `gpus` GPUs would fit if GPUs in use were made available.
 
-        Each result is a pair: the node, and the number of available GPUs that it must then have. This number is the
-        next multiple of `gpus` above the present number. For example, with workers of 4 GPUs it is 4 for a node with 3
-        available GPUs, and 8 for a node with 5.
+        Each result is a pair: the node, and the number of available GPUs that it needs for this. For example, with
+        workers of 4 GPUs, a node with 3 available GPUs needs 4, and a node with 5 needs 8. Nodes that lack the fewest
+        GPUs come first.
 
-        Nodes on which the fewest further GPUs are needed come first.
-
-        `capacity`: all GPUs of each node, in use or not. A node is left out if its capacity is below the number that it
-        must have.
+        `capacity`: all GPUs of each node. Nodes with less than the needed number are left out.
         """
         lacking: dict[int, int] = {}
         for have, nodes in self._having.items():

@@ -31,8 +31,8 @@ def pick_all(facts: Facts) -> Picked | None:
     - This round may not move running gangs.
     - Nodes are closed to new gangs.
 
-    Running gangs stay where they are if possible. If not all gangs fit then, the smallest running gangs may be moved,
-    then also larger ones, step by step. If more than _SMALL gangs run, none is moved.
+    If the gangs fit only after some running gangs are moved, the smallest running gangs are moved first. If more than
+    _SMALL gangs run, none is moved.
     """
     if not facts.may_move or facts.snapshot.cluster.closed is not None:
         return None
@@ -58,8 +58,8 @@ def _place_rest(picked: Picked, jobs: list[int]) -> bool:
     """Gives all gangs in `jobs` GPUs and picks them, in addition to the gangs picked so far. Returns whether this
     succeeded.
 
-    It fails if the gangs do not all fit, or if limits do not allow one of them. `picked` can then contain only some of
-    the gangs, and must not be used any more.
+    It fails if the gangs do not all fit, or if limits do not allow one of them. After a failure, `picked` must not be
+    used any more.
     """
     facts, places = picked.facts, picked.places
     if sum(facts.size[job] for job in jobs) > sum(places.free_gpus):

@@ -1,9 +1,9 @@
 """Swaps gangs between generations so that the speeds of their jobs can be measured there (profiling).
 
 Trades need the speed of a job on both generations of a trade. A measured speed is called a *sample*. To get samples,
-two gangs of the same account and shape, which were picked for two generations, swap their nodes. The account keeps its
-GPUs of each generation, so that profiling costs other accounts nothing. Two gangs have the same shape if they have the
-same number of workers and of GPUs per worker.
+two gangs of the same account and shape that were picked for different generations swap their nodes. Two gangs have the
+same shape if they have the same number of workers and of GPUs per worker. The account keeps its GPUs of each
+generation, so that profiling costs other accounts nothing.
 
 A gang is moved for this purpose at most once for each generation. Gandiva_fair (EuroSys '20, section 3.3) also profiles
 jobs on the generations that they may use.
@@ -27,15 +27,17 @@ TRIES = 16
 
 
 def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) -> Picks:
-    """Returns a copy of `picks` in which gangs are swapped so that their speeds can be measured: at most one pair of
-    each account.
+    """Swaps gangs so that their speeds can be measured, at most one pair of each account. Returns a changed copy of
+    `picks`.
 
-    The first gang of a pair runs on a generation where its speed is known, and goes to one where its speed is not
-    known. The second gang was picked for that generation, and goes to the generation of the first.
+    The first gang of a pair runs on a generation where its speed is known, and goes to a generation where it is not
+    known. The second gang was picked for that generation, and takes the place of the first.
 
-    Only gangs of accounts that trade, or that are below an account that trades, are swapped. Preemptible gangs, running
-    services and sessions, and gangs on closed nodes are never swapped. A running gang is swapped only after it has had
-    its GPUs for half a quantum and for the minimum time before preemption.
+    These gangs are never swapped:
+    - Gangs of accounts that do not trade, and are not below an account that trades.
+    - Preemptible gangs, running services and sessions, and gangs on closed nodes.
+    - Running gangs that got their GPUs less than half a quantum ago, or less than the minimum time before preemption
+      ago.
 
     Returns `picks` unchanged if trading is off, or if this round may not move running gangs.
 
@@ -103,8 +105,7 @@ def _partner(jobs: Jobs, able: Bools, generation: Ints, own: Ints, first: int) -
     - It has the same number of workers, and of GPUs per worker, as `first`.
     - `first` may run on B, and its speed there is not known.
     - The other gang may run on A.
-    - The speed of the other gang is known on B, or is not known on A. Otherwise it would gain no sample on A, and would
-      have to come back to B to be measured there.
+    - The speed of the other gang is known on B, or is not known on A.
 
     A gang whose speed on A is not known is preferred, because the swap then gives two samples.
 

@@ -23,10 +23,9 @@ def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int
 
     `prefer`: for each gang, the generations on which it may run, the best first.
 
-    The search places one gang after another, gangs with the largest workers first. A gang gets the nodes where it runs
-    or ran last, if possible, otherwise nodes where it fits most tightly. If a later gang then finds no room, the search
-    goes back and tries another spot for an earlier gang. It also goes back if the remaining gangs need more GPUs of
-    some set of generations than are free there (Hall's condition).
+    Gangs with the largest workers are placed first. A gang gets the nodes where it runs or ran last, if possible, and
+    otherwise the nodes where it fits most tightly. If a later gang finds no room, another spot is tried for an earlier
+    gang.
 
     The search gives up after STEPS + `len(jobs)` steps. It can therefore fail although there is room for all gangs.
     """
@@ -49,6 +48,7 @@ def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int
             places.take_back(jobs[placed])
             continue
         places.give(jobs[placed], options[-1].pop())
+        # Hall's condition: the remaining gangs need more GPUs of a set of generations than are free there.
         if any(sum(places.free_gpus[k] for k in choice) < need[placed + 1] for choice, need in needs):
             places.take_back(jobs[placed])
             continue
@@ -61,18 +61,14 @@ def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int
 def _remaining_needs(
     facts: Facts, jobs: Sequence[int], prefer: Sequence[Sequence[int]]
 ) -> list[tuple[frozenset[int], list[int]]]:
-    """Returns how many GPUs of certain sets of generations the gangs need that are not placed yet, for each step of the
-    search.
+    """Returns how many GPUs the remaining gangs need of each set of generations, at each step of the search.
 
-    The search uses these numbers for Hall's condition: not all gangs fit if those that accept only generations of a set
-    need more GPUs than are free in the set.
+    The result has one pair for each different set in `prefer`. The first element of the pair is the set, the second a
+    list of numbers. Entry i of the list is the GPUs of those gangs in `jobs[i:]` that accept only generations of the
+    set. If fewer GPUs of the set are free, these gangs do not all fit (Hall's condition).
 
     - `jobs`: the gangs, in the order in which the search places them.
     - `prefer`: for each gang, the generations that it accepts.
-
-    The result has one pair for each different set of generations in `prefer`. The first element of the pair is the set.
-    The second is a list of `len(jobs)` + 1 numbers. Entry i of the list is the GPUs that are still needed once the
-    first i gangs are placed: the sum over the gangs in `jobs[i:]` that accept no generation outside the set.
     """
     found = []
     for choice in sorted(map(frozenset, set(map(tuple, prefer))), key=sorted):
@@ -88,12 +84,12 @@ def _tightness(facts: Facts, job: int, choice: int) -> tuple[int, int, int, int]
 
 
 def _options(places: Places, job: int, generations: Sequence[int]) -> list[Spot]:
-    """Returns the spots that the search should try for the gang. The best one is last, because the search takes spots
-    from the end.
+    """Returns the spots that the search should try for the gang, the best one last.
 
-    The best spot is the one where the gang runs or ran last. For a gang of one worker, nodes with fewer free GPUs are
-    better than nodes with more. Among nodes of a generation with the same number of free GPUs, only one is returned. A
-    gang of several workers has one other spot on each generation, in the order of `generations`.
+    The best spot is the one where the gang runs or ran last. The other spots are:
+    - For a gang of one worker: nodes on which it fits. Nodes with fewer free GPUs are better. Of several nodes of a
+      generation with equally many free GPUs, only one is returned.
+    - For a gang of several workers: one spot on each generation. The first of `generations` is the best.
     """
     found: list[Spot] = []
     workers, gpus = places.facts.workers[job], places.facts.gpus[job]
@@ -106,6 +102,7 @@ def _options(places: Places, job: int, generations: Sequence[int]) -> list[Spot]
         found += [Spot(k, [node]) for node in free.sizes(gpus).values()]
     if workers == 1:
         found.sort(key=lambda spot: places.free[spot.generation].gpus[spot.nodes[0]])
+    # The best spot is last, because the search takes spots from the end.
     home = places.home(job)
     if home is None or home.generation not in generations:
         return found[::-1]

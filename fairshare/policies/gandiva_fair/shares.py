@@ -1,7 +1,7 @@
 """Computes the entitlement, guarantee and share of each account, in GPUs of each generation averaged over time.
 
-- The *entitlement* of an account (its private cluster) is its part of every generation. It is divided by tickets among
-  active siblings, level by level of the account tree.
+- The *entitlement* of an account (its private cluster) is its part of every generation. The active accounts below one
+  parent divide the GPUs of the parent by tickets.
 - The *guarantee* is the best use that the account's jobs can make of the entitlement: as many GPUs as they can use, on
   the generations where they are fastest.
 - The *share* is the guarantee plus a part of the GPUs that others leave unused. At each level of the tree, the totals
@@ -9,9 +9,10 @@
   achieve this. Gandiva_fair (EuroSys '20, section 3), in contrast, divides each generation separately.
 
 Guarantees and shares are computed as network flows of GPUs to jobs (`network.py`). Terms of the flow:
-- A *row* receives GPUs: a class of similar jobs of one leaf account, or the guaranteed GPUs of such a class.
+- A *row* receives GPUs for a class of similar jobs of one leaf account. A class can have additional rows for its
+  guaranteed GPUs.
 - A *pool* is the GPUs of each generation that some rows share, such as the entitlement of an account.
-- A *gate* is a capacity: it limits the GPUs of one generation that some rows get together.
+- A *gate* limits the GPUs of one generation that some rows get together.
 - A *group* is a set of adjacent rows with a lower and an upper bound on their GPUs of all generations together.
 
 Sizes of arrays: T accounts, K generations, J jobs, C rows. The root accounts have depth 0 in the tree.
@@ -152,10 +153,10 @@ class _Limits:
         return np.where(owner == NOWHERE, flow.leaf, owner)
 
     def gates(self, flow: Flow, pool: Ints, gpus: Floats, depth: int) -> Gates:
-        """Returns the gates of a network flow: all limits on GPUs of single generations.
+        """Returns all limits on GPUs of single generations, as gates of a network flow.
 
-        Gates are nested, from the outside to the inside: the GPUs of pools, the limits of accounts at `depth` and
-        deeper, and the limits of classes of jobs.
+        Gates are nested. From the outside to the inside, they are the GPUs of pools, the limits of accounts, and the
+        limits of classes of jobs.
 
         - `pool` (C,): the pool of each row.
         - `gpus` (G, K): GPUs of each generation in each of G pools.
@@ -167,14 +168,12 @@ class _Limits:
     def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> dict[int, Groups]:
         """Returns the bounds of accounts on their GPUs of all generations together, as groups of rows.
 
-        There is a group for each account, with all rows below the account. Its upper bound is the account's limit. Its
-        lower bound is the account's guarantee, which must not be taken away.
+        The group of an account has all rows below the account. Its lower bound is the account's guarantee, its upper
+        bound the account's limit.
 
-        The result is a mapping. Its entries are in this order:
-        1. The groups of the leaf accounts of all depths. The key of this entry is the number of depths in the tree.
-        2. For each depth of the tree, the groups of the inner accounts there, the deepest depth first. The key is the
-           depth. Depths at which no bound has an effect are left out, and so are depths closer to the root than
-           `depth`.
+        The keys of the result are depths of the tree, the deepest first. The value at a depth is the groups of the
+        inner accounts there. Depths where no bound has an effect are left out. The groups of all leaf accounts come
+        first, at a key that is larger than all depths.
 
         - `depth`: the smallest depth in the result.
         - `guaranteed` (T,): guaranteed GPUs of each account in total.
@@ -210,11 +209,11 @@ def _guarantee_leaves(means: Floats, flow: Flow, limits: _Limits, guaranteed: Fl
 
 
 def _with_guarantee_rows(flow: Flow) -> Flow:
-    """Returns the flow with additional rows, which keep the guaranteed GPUs of some classes of jobs.
+    """Returns the flow with additional rows, which keep guaranteed GPUs from being moved to slower generations.
 
-    These are the classes whose jobs are faster on some generations than on others. Their guaranteed GPUs must not be
-    moved to slower generations. An additional row has the guaranteed GPUs of one class on one generation, and may use
-    only this generation and others that are at least as fast for the class.
+    An additional row holds the guaranteed GPUs of one class of jobs on one generation. It may use only this generation
+    and others that are at least as fast for the class. Classes that are equally fast on all generations need no such
+    rows.
 
     `flow`: the rows, which hold exactly their guaranteed GPUs. It is changed and must not be used afterwards.
     """
@@ -235,9 +234,8 @@ def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
 
     The steps are:
     1. Rows get free GPUs on their fastest generations.
-    2. If more GPUs can be used in total, GPUs are divided again. Each row keeps at least its number of GPUs, possibly
-       on other generations.
-    3. If still more GPUs can be used in total, GPUs are divided once more. Rows can now also lose GPUs to other rows.
+    2. If this makes room for more GPUs, rows change to other generations. No row gets fewer GPUs than before.
+    3. If this makes room for still more GPUs, rows also lose GPUs to other rows.
 
     - `flow`: the rows, changed in place.
     - `gates`: limits on single generations. The outermost gates are the GPUs that can be given out.

@@ -1,9 +1,8 @@
 """Matches offers to sell GPUs with offers to buy GPUs, and sets the sizes and prices of the resulting trades (double
 auction).
 
-`trades.py` calls `match_offers` for some pairs of generations at a time. A pair has a slow and a fast generation. The
-goods are GPUs of the fast generation. They are paid for with GPUs of the slow generation, so that a price is a number
-of slow GPUs for one fast GPU.
+A pair of generations has a slow and a fast generation. The goods are GPUs of the fast generation. They are paid for
+with GPUs of the slow generation, so that a price is a number of slow GPUs for one fast GPU.
 
 Who trades:
 - A *party* is an account that is set to trade, such as a team. In arrays, a party is the index of this account.
@@ -13,11 +12,10 @@ Who trades:
 The *ratio* of an offer is its price limit: the lowest price at which the seller sells, or the highest price that the
 buyer pays. On each pair, offers to sell are sorted from the lowest ratio, and offers to buy from the highest. The first
 GPU for sale is matched with the first GPU wanted, the second with the second, and so on. A match is cancelled if the
-buyer's ratio does not exceed the seller's ratio by a given factor.
+buyer's ratio is too low: it must be at least a given multiple of the seller's ratio.
 
 In small markets, each offer is cut into several *slices* of equal size, and slices are sorted instead of whole offers.
-Slices of offers with nearly the same ratio alternate, so that a slightly better ratio gains little (`_sliced`). In
-large markets, each offer is one slice.
+In large markets, each offer is one slice.
 
 Sizes of arrays: O offers of one side, D matches (trades), S slices of offers, T accounts, L leaf accounts.
 """
@@ -53,11 +51,10 @@ class Grain:
     - `slices`: the number of equal parts into which each offer is cut.
     - `step`: the unit of trades in GPUs of the fast generation. The size of a trade is a multiple of it.
     - `min_gpus`: the minimum size of a trade in GPUs. It is lower if one of the parties holds few GPUs.
-    - `blocks`: how parties are divided so that they trade with parties of nearby indices where possible. For each
-      number n of the tuple, in order, blocks of n parties with neighbouring indices are formed, and parties trade only
-      within their block. For example, (4, 16, 0) lets parties 0 to 3 trade among themselves first, then parties 0 to
-      15, then all. The number 0 stands for one block of all parties. If the tuple is empty, all parties trade with all
-      from the start.
+    - `blocks`: sizes of blocks of parties with neighbouring indices. Parties first trade within blocks of the first
+      size, then within blocks of the second size, and so on. The size 0 means one block of all parties. For example,
+      with (4, 16, 0), parties 0 to 3 first trade among themselves, then parties 0 to 15, then all. If the tuple is
+      empty, all parties trade with all from the start.
     """
 
     slices: int  # slices of each offer
@@ -99,8 +96,8 @@ class Offers:
     """O offers, either all to sell or all to buy GPUs. Each offer has one party, one pair of generations and one ratio
     (price limit).
 
-    An offer has one part for each of its traders: these are leaf accounts of the party that offer the same ratio on the
-    same pair. There are M parts in total.
+    One or more traders of the party make an offer together. Each of them has a *part* of it. There are M parts in
+    total.
     """
 
     pair: Ints  # (O,) pair of generations
@@ -185,8 +182,8 @@ def match_offers(
 
     - `has`: the slow GPUs with which each trader can pay, by index of the trader.
     - `pricing`: how a price is set. "between": the geometric mean of the ratios of the seller and the buyer.
-      "second_price": the ratio of the next offer after the buyer's that another party makes, but at least the seller's
-      ratio. The next offer is found among all offers on the pair, to buy and to sell, sorted from the highest ratio.
+      "second_price": the next ratio below the buyer's that another party offers on the pair, to buy or to sell, but at
+      least the seller's ratio.
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
     - `grain`: the units and minimum sizes of trades.
     - `held` (T,): all GPUs of each account. A party that holds few GPUs may make smaller trades.
@@ -210,12 +207,11 @@ def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
     """Cuts each offer into `slices` equal parts, and sorts all slices. Returns the offer of each slice, as an array (O
     × slices,).
 
-    Slices are sorted by pair of generations. Within a pair, the slices with the best ratio come first: the lowest ratio
-    if `sells` is true, otherwise the highest.
+    Slices are sorted by pair of generations, and then by ratio, the best ratio first. The best ratio is the lowest if
+    `sells` is true, and otherwise the highest.
 
-    In this order, each slice of an offer counts with a worse ratio than the slice before it. The slices of offers with
-    nearly the same ratio therefore alternate. Without this, all slices of an offer would come before those of an offer
-    with a slightly worse ratio, and a slightly better ratio would gain much.
+    For sorting, the ratio of an offer is made worse with each of its slices. Slices of offers with nearly the same
+    ratio therefore alternate, so that a slightly better ratio gains little.
     """
     worse = NEAR ** ((np.arange(slices) + 0.5) / slices)
     rank = offers.ratio[:, None] * (worse if sells else -1 / worse)
@@ -228,10 +224,10 @@ def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
 
     - `low`: the seller's ratio in each trade.
     - `high`: the buyer's ratio in each trade.
-    - `second`: the second price for the buyer of each trade (see `_seconds`), or None if prices are not second prices.
+    - `second`: the second price for the buyer of each trade (see `_seconds`), or None.
 
     If `second` is None, the price is the geometric mean of `low` and `high`, so that both sides gain by the same
-    factor. Otherwise it is `second`, or the nearer one of `low` and `high` if `second` is not between them.
+    factor. Otherwise it is `second`, raised to `low` or lowered to `high` if it is not between them.
     """
     if second is None:
         return np.sqrt(low * high)
@@ -300,16 +296,14 @@ class _Side:
         return cls(offers, offer, np.floor(gpus[offer] / (grain.slices * grain.step) + ROUNDING))
 
     def keyed(self, size: int, blocks: int) -> tuple[Ints, Ints]:
-        """Returns the slices that are not empty, and a key for each of them. Only slices with the same key may be
-        matched.
+        """Returns the slices that are not empty, in ascending order of keys, and the key of each. Only slices with the
+        same key may be matched.
 
-        Parties are divided into blocks of `size` parties with neighbouring indices. Two slices have the same key if
-        they are on the same pair of generations and their parties are in the same block. The slices are returned in
-        ascending order of keys.
+        Slices have the same key if they are on the same pair of generations and their parties are in the same block. A
+        block is `size` parties with neighbouring indices.
 
         - `size`: parties in a block; 0 means one block of all parties.
-        - `blocks`: an upper bound on the number of blocks. It is used to compute keys: (index of the pair) × `blocks` +
-          (index of the block).
+        - `blocks`: an upper bound on the number of blocks.
         """
         some = np.flatnonzero(self.steps > 0)
         offer = self.offer[some]
@@ -340,12 +334,12 @@ def _matched(
 
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
     - `grain`: the unit of trades, and the sizes of blocks of parties.
-    - `minimum` (T,): the minimum size of a trade of each party, in steps (`Grain.step`). The lower one of the
-      seller's and the buyer's minimum applies.
+    - `minimum` (T,): the minimum size of a trade of each party, in steps (`Grain.step`). The lower one of the seller's
+      and the buyer's minimum applies.
 
-    First, all parties are matched together. If `grain.blocks` is empty, this is the result. Otherwise this first
-    matching decides only how much each slice trades. The slices are then matched again with these sizes: within the
-    blocks of the first size, then within those of the next size, and so on.
+    If there are blocks, slices are matched more than once. A first matching of all parties decides how much each slice
+    trades. These amounts are then matched within blocks of the first size, what remains within blocks of the next size,
+    and so on.
     """
     if not grain.blocks:
         sold, bought, steps = _match_blocks(supply, demand, 0, least, minimum)
@@ -372,9 +366,8 @@ def _match_blocks(
 
     - `size`: parties in a block; 0 means one block of all parties.
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
-    - `minimum` (T,): the minimum size of a trade of each party, in steps. All matches in which one party sells to
-      another on the same pair of generations are added up. They are left out if their sum is below the minimums of both
-      parties.
+    - `minimum` (T,): the minimum size of a trade of each party, in steps. It applies to the sum of all matches in which
+      one party sells to another on the same pair of generations. The lower one of the two parties' minimums counts.
     """
     blocks = len(minimum) // max(size, 1) + 1
     (sells, here), (buys, there) = supply.keyed(size, blocks), demand.keyed(size, blocks)

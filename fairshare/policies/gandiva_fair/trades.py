@@ -121,8 +121,8 @@ class _Market:
         - `shares`: the GPUs of accounts before all trades.
         - `rows`: the R jobs that take part, with their reported or estimated rates. The progress of accounts is
           computed with these rates.
-        - `offered`: the same jobs with the rates at which they make offers. These are the rates in `rows`, as far
-          as independent evidence confirms them.
+        - `offered`: the same jobs, with the rates at which they make offers. These rates are limited to what
+          independent evidence confirms (`evidence.py`).
         - `tradable` (R, K): whether each job may trade GPUs of each generation.
         - `party` (L,): the account in whose name each leaf account trades, usually its team.
         """
@@ -213,15 +213,14 @@ class _Market:
         return sells + buys, gpus
 
     def _make(self, legs: Legs, gpus: Floats) -> Floats:
-        """Makes D trades, except for the parts by which an account would lose. Returns the final sizes of the trades,
-        as (D,).
+        """Makes D trades, but reduces or cancels those by which an account would lose. Returns the final sizes, as an
+        array (D,).
 
-        Sizes are in GPUs of the fast generation. An account loses if it would make less progress after the trades than
-        before. The function first halves all trades of accounts that lose. Then it repeatedly cancels all trades of
-        accounts that still lose, until no account loses.
+        An account loses if it would make less progress after the trades than before. The trades of accounts that lose
+        are first halved. After that, the trades of accounts that still lose are cancelled, until no account loses.
 
         - `legs`: which GPUs each account gives and takes in each trade.
-        - `gpus` (D,): the wanted sizes of the trades.
+        - `gpus` (D,): the wanted sizes of the trades. Like the final sizes, they are in GPUs of the fast generation.
         """
         leaf, before, gpus = np.searchsorted(self._rows.account, legs.account), self._progress, gpus.copy()
         asked, share, self._progress = _distinct(leaf, before), self.share, before.copy()
@@ -241,13 +240,13 @@ class _Market:
         return gpus
 
     def _progress_with(self, share: Floats, leaves: Ints) -> Floats:
-        """Returns the progress that some accounts would make with other GPUs than now, as an array (U, M).
+        """Returns the progress that M accounts would make with the GPUs in `share`, as an array (U, M).
 
-        The first axis stands for the units in which progress is measured; `Rows.of` describes them. The function also
-        updates `_use`, the GPUs that each job of these accounts would use.
+        Progress is measured in U different units; see `Rows.of`. The function also sets `_use`, the GPUs that each job
+        of these accounts would use.
 
         - `share` (T, K): the GPUs that each account would have.
-        - `leaves` (M,): the accounts in question, as indices among the L leaf accounts of the market.
+        - `leaves` (M,): the M accounts, as indices among the L leaf accounts of the market.
         """
         rows = self._rows
         runs, use = rows.run(share[rows.account[leaves]], leaves)
@@ -259,7 +258,7 @@ class _Market:
 def _distinct(leaves: Ints, of: Floats) -> Ints:
     """Returns the distinct values of `leaves` (N,) in ascending order.
 
-    The values must be from 0 to L - 1, where L is the length of the last axis of `of` (…, L).
+    `of` (…, L): an array with L accounts. Each value must be at least 0 and less than L.
     """
     found = np.zeros(of.shape[-1], dtype=bool)
     found[leaves] = True

@@ -23,16 +23,12 @@ Within a stage, stride scheduling serves the leaf that is furthest behind its sh
 in proportion to shares. In rounds between two quanta that only take back surplus (`Settings.reclaim`), running gangs
 are served before the waiting gangs of their stage.
 
-Shares are computed level by level of the tree, but only leaves make offers. Suppose that teams made offers, too. A user
-could run a gang in a gap where no other gang fits. The gang would count against the team, and the team's other users
-would have to wait longer.
-
 A leaf *saves* guaranteed time for one of its gangs in two cases:
 - The gang is too large for the guaranteed time that the leaf has so far.
 - The gang is a claim and the first job in the leaf's list, but no nodes have room for it.
 
-The leaf may then offer gangs that come later in its list. They are treated as if the saved-for gang already ran: a
-later gang is a claim only if the guarantees cover both gangs together.
+The leaf can then offer gangs that come later in its list. The saved-for gang counts as if it already ran: a later gang
+is a claim only if the guarantees cover both gangs together.
 
 Dimensions of arrays: T accounts, J jobs, K generations.
 """
@@ -92,9 +88,8 @@ class Turns:
         - `shares`: the GPUs that each account should have, by guarantee and in total.
         - `balances`: the GPU time that each account is owed from earlier rounds.
         - `lottery`: the random generator of the lottery, or None for stride scheduling.
-        - `strict` (T,): whether a limit applies to the account or to an account above it. This decides how many gangs a
-          leaf can skip: if its next gang is not a claim, it can skip the gang to offer a later gang that is a claim. A
-          leaf marked True skips at most one gang in this way, a leaf marked False at most SCAN gangs.
+        - `strict` (T,): whether a limit applies to the account or to an account above it. If so, a leaf skips at most
+          one gang that is not a claim to find a later gang that is. Without a limit, it skips at most SCAN gangs.
         """
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
@@ -165,8 +160,7 @@ class Turns:
     def open(self, *, only_claims: bool) -> None:
         """Collects the first offer of each leaf. Gangs that their leaf skipped earlier are considered again.
 
-        With `only_claims`, leaves offer only claims. A claim is a gang that the guarantees of its leaf and of all
-        accounts above the leaf cover.
+        With `only_claims`, leaves offer only claims.
         """
         self.only_claims = only_claims
         unplaceable = np.frombuffer(self.unplaceable, dtype=bool)[self._kinds]
@@ -175,6 +169,7 @@ class Turns:
         self._skipped: dict[int, int] = {}
         self._postponed: dict[int, list[tuple[int, int, int]]] = {}
         self._since = {}
+        # Only leaves make offers. If teams did, a user's gang that fills a gap would make the team's other users wait.
         offers = map(self._offer, self._heads) if self._lottery is not None else self._first_offers()
         self._heap = [offer for offer in offers if offer is not None]
         heapq.heapify(self._heap)
@@ -231,10 +226,9 @@ class Turns:
         self._refresh(account)
 
     def is_postponed(self, job: int) -> bool:
-        """Returns whether the gang is postponed (see `declined`), and is the one among its leaf's postponed gangs that
-        comes next.
+        """Returns whether an offer of the gang is its second one, after it was postponed (see `declined`).
 
-        If `next` has just returned the gang, True means that this is its second offer.
+        `job`: the gang that its leaf offers now.
         """
         late = self._postponed.get(self._account[job])
         return late is not None and len(late) > 0 and late[0][2] == job
@@ -242,9 +236,8 @@ class Turns:
     def of_same_priority(self, job: int) -> list[int]:
         """Returns the gangs of the same leaf and priority as `job` that are not picked, in the leaf's order.
 
-        Running services and sessions are not mixed with other jobs of their priority: if `job` is one of them, only
-        they are returned, and otherwise they are left out. In rounds between two quanta (`Settings.reclaim`), running
-        and waiting gangs are also kept apart.
+        Running services and sessions count as a separate priority. In rounds between two quanta (`Settings.reclaim`),
+        running gangs and waiting gangs count as separate priorities, too.
         """
         order, account = self._all, self._account[job]
         end = order.level_end[order.listed.index(job, order.begin[account], order.end[account])]
@@ -254,15 +247,15 @@ class Turns:
     def is_first(self, job: int) -> bool:
         """Returns whether the job is the first in its leaf's list, that is, the job that the leaf wants to run most.
 
-        The list has all jobs of the leaf that could be offered in this round, also those that were picked meanwhile.
+        The list includes jobs that were picked meanwhile.
         """
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
-        """Returns False if `more` additional GPUs would exceed the guarantee of the job's account or of an account
-        above it.
+        """Returns whether the account of `job` can use `more` additional GPUs without exceeding a guarantee.
 
-        Returns True otherwise. Also returns True if one of these guarantees is already exceeded.
+        The guarantees of the account and of all accounts above it count. Also returns True if one of them is already
+        exceeded.
         """
         account = self._account[job]
         left = self._covered(account)
@@ -316,9 +309,9 @@ class Turns:
             self._heads[account] += 1
 
     def _refresh(self, account: int) -> None:
-        """Replaces the leaf's current offer by its next offer, or removes it if the leaf has no further gang to offer.
+        """Replaces the leaf's current offer by its next offer, or removes it if the leaf has no other gang to offer.
 
-        The current offer must be the one that is served next. Otherwise AssertionError is raised.
+        Raises AssertionError if the current offer is not the one that is served next.
         """
         first = self._heap[0]
         if first[4] != account:
@@ -334,8 +327,7 @@ class Turns:
     def _store_arrival(self, offer: Offer) -> None:
         """Stores the arrival time of `offer`, which has just won the lottery. `_rank` explains arrival times.
 
-        Offers that are drawn afterwards get later times if they are in the same stage and have the same whole number in
-        their rank.
+        Later draws in the same stage, with the same whole number in their rank, get later times.
         """
         stage, rank = offer[0], offer[2]
         whole = math.ceil(rank) - 1
@@ -344,8 +336,7 @@ class Turns:
     def _offer(self, account: int) -> Offer | None:
         """Returns the next offer of the leaf `account`, or None if the leaf has no gang to offer.
 
-        If only claims are wanted and the leaf's next gang is not a claim, the leaf skips the gang and saves guaranteed
-        time for it. It can do this a few times (see `strict` in `__init__`).
+        If only claims are wanted, the leaf skips a few gangs that are not claims, and saves guaranteed time for them.
         """
         left, due = self._covered(account), self._is_due[account]
         while (job := self._next_job(account)) != NOWHERE:
@@ -373,8 +364,7 @@ class Turns:
     def _first_offers(self) -> Iterator[Offer | None]:
         """Yields the first offer of each leaf, or None for a leaf without an offer. Works only for stride scheduling.
 
-        The result is the same as calling `_offer` for each leaf. It is faster, because the leaves that can offer the
-        first gang of their list are computed together.
+        The result is the same as calling `_offer` for each leaf, but faster.
         """
         accounts = np.array(list(self._order.begin), dtype=np.int64)
         jobs = self._order.jobs[list(self._order.begin.values())]
@@ -396,13 +386,12 @@ class Turns:
         yield from map(self._offer, accounts[~offers].tolist())
 
     def _overtakes(self, account: int, job: int) -> bool:
-        """Returns whether `job` would overtake another gang of the leaf `account` if it ran now.
+        """Returns whether `job` would overtake a gang for which its leaf `account` saves guaranteed time.
 
-        It would if the leaf saves guaranteed time for another gang, and both gangs may run on a common generation. A
-        gang that was skipped because it would overtake counts in the same way as a gang for which the leaf saves. The
-        result is False in two exceptional cases:
+        It would if both gangs may run on a common generation. Gangs that were skipped because they would overtake count
+        like gangs for which the leaf saves. The result is False in two exceptional cases:
         - The leaf saves guaranteed time for `job`, too.
-        - `job` was postponed (see `declined`), and this method returned False for it when it was postponed.
+        - `job` was postponed (see `declined`), and did not overtake at that time.
         """
         if not self._saved_on.get(account, 0) & self._choice[job]:
             return False
@@ -411,9 +400,10 @@ class Turns:
     def _stage(self, account: int, job: int) -> int:
         """Returns the number of the stage in which the gang is served. Lower numbers are served first.
 
-        The stages are described at the top of this file. Stage 2 is divided further by the nearest account above the
-        leaf whose guarantee does not cover the gang: the closer this account is to the root, the earlier the gang is
-        served. In rounds between two quanta (`Settings.reclaim`), the gangs of stage 2 belong to stage 3.
+        The stages are described at the top of this file. There are two additions:
+        - Stage 2 has several numbers. They depend on the nearest account above the leaf whose guarantee does not cover
+          the gang: the closer to the root it is, the lower is the number.
+        - In rounds between two quanta (`Settings.reclaim`), the gangs of stage 2 belong to stage 3.
         """
         if not self._is_due[account]:
             return self._beyond[account]
@@ -430,8 +420,7 @@ class Turns:
     def _covered(self, account: int) -> float:
         """Returns how many more GPUs the guarantees of the account and of all accounts above it cover in this quantum.
 
-        A GPU counts only if each of these guarantees covers it, so the result is the minimum over the accounts. It is
-        negative if a guarantee is already exceeded.
+        The result is negative if one of these guarantees is already exceeded.
         """
         spare, parent, left = self._spare, self._parent, math.inf
         while account != NOWHERE:
@@ -442,19 +431,16 @@ class Turns:
     def _rank(self, account: int, job: int, stage: int, kept: int) -> float:
         """Returns the rank of an offer. Within a stage, the offer with the lowest rank is served first.
 
-        In stride scheduling, the rank says by how many quanta the leaf is ahead of its share. For a running gang, the
-        time that a stop and a later resume would cost, in quanta, is subtracted. Running gangs are therefore not
-        stopped for small differences.
+        In stride scheduling, the rank is the number of quanta by which the leaf is ahead of its share. For a running
+        gang, the cost of a stop and a later resume, in quanta, is subtracted. Running gangs are therefore not stopped
+        for small differences.
 
-        In a lottery, the rank is a whole number plus a random number between 0 and 1. In stages 1 and 2, the whole
-        number says by how many quanta the leaf is ahead of its share, rounded down. In stages 3 and 4, it is 1 if
-        `kept` is positive, otherwise 0.
-
-        The random number encodes an arrival time: the earlier the arrival, the lower the number, so that the earliest
-        arrival wins. Each leaf has a Poisson process of arrivals. The arrival rate is the leaf's share divided by the
-        GPUs of its gang. In stage 3, what the leaf is owed (GPU time divided by the quantum) is added to its share. A
-        leaf that does not win keeps its number. A new draw would not change its chances, because Poisson processes have
-        no memory.
+        In a lottery, the rank is the sum of two numbers:
+        - A whole number. In stages 1 and 2, it is the number of quanta by which the leaf is ahead of its share, rounded
+          down. In stages 3 and 4, it is 1 if `kept` is positive, and otherwise 0.
+        - A random number between 0 and 1. It stands for the arrival time of the leaf in a Poisson process: the earlier
+          the arrival, the lower the number. The arrival rate is the leaf's share divided by the GPUs of its gang. In
+          stage 3, what the leaf is owed (GPU time divided by the quantum) is added to its share.
 
         `kept`: GPUs of the gangs for which the leaf saves guaranteed time. They count as if these gangs already ran.
         """
@@ -467,15 +453,16 @@ class Turns:
         before = math.floor(ahead + 1e-9) if stage < SURPLUS else int(kept > 0)
         if stage == SURPLUS:
             weight = max(weight + self._owed[account], 1e-3 * weight)
+        # Offers that do not win keep their number: Poisson processes have no memory, so a new draw changes no chances.
         since = self._since.get((stage, before), 0.0)
         return before + 1.0 - math.exp(-since - float(self._lottery.exponential()) * self._size[job] / weight)
 
     def _skip_and_save(self, account: int, job: int, *, overtakes: bool) -> None:
         """Skips the gang `job`, which is not a claim, so that the leaf can offer a later gang.
 
-        `overtakes`: the result of `_overtakes`. True means that the leaf already saves guaranteed time for another
-        gang, which `job` would overtake if it ran now. In this case, the leaf does not save for `job` as well.
-        Otherwise it saves for `job`.
+        The leaf saves guaranteed time for `job`, unless `overtakes` is true.
+
+        `overtakes`: the result of `_overtakes`.
         """
         if not overtakes:
             self._save_for(account, job)
@@ -484,10 +471,9 @@ class Turns:
         self._skipped[account] = self._skipped.get(account, 0) + 1
 
     def _save_if_first(self, account: int, job: int) -> None:
-        """Lets the leaf `account` save guaranteed time for a job that found no room, if the job is its first job and a
-        claim.
+        """Saves guaranteed time for `job`, which found no room, if it is a claim and the first job in its leaf's list.
 
-        Nothing changes for other jobs, for picked jobs, and while gangs other than claims are offered.
+        Does nothing if the job is picked, or if `open` was called without `only_claims`.
         """
         if (
             self.only_claims

@@ -47,8 +47,8 @@ def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Flo
 def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
     """Returns the mean speeds of each account's jobs on each generation, as an array (accounts, K) of logarithms.
 
-    The speeds are relative to one generation: the one on which most of the account's jobs were measured. Only jobs that
-    were measured there and on another generation are used. The result is NaN where there is no such job.
+    Each speed is relative to the job's speed on the account's main generation, on which most of its jobs were measured.
+    Only jobs that were measured there and on another generation count. The result is NaN where there is no such job.
 
     - `rate` (J, K): steps per second.
     - `known` (J, K): whether the rate was measured.

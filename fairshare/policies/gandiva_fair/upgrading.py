@@ -32,8 +32,8 @@ def upgrade(picked: Picked) -> bool:
 def move_to_faster(picked: Picked, *, held: bool) -> bool:
     """Moves picked gangs to free GPUs of generations where they are faster. Returns whether any gang moved.
 
-    Only running gangs that would otherwise stay on their generation are moved, each at most once. A gang keeps its
-    place for a minimum time after it got its GPUs (`Settings.min_hold`).
+    Only running gangs that were picked for the generation on which they run are moved. Gangs within their minimum time
+    before preemption (`Settings.min_hold`) are not moved.
 
     With `held`, the GPUs of running gangs that were not picked also count as free.
     """
@@ -43,7 +43,8 @@ def move_to_faster(picked: Picked, *, held: bool) -> bool:
 
 
 def _slower(picked: Picked) -> list[int]:
-    """Returns the picked gangs that run now, would stay on their generation, and would be faster on another one.
+    """Returns the running gangs that were picked for the generation on which they run, and would be faster on another
+    one.
 
     Gangs that must stay on their nodes (`Places.pinned`) are left out.
     """
@@ -76,10 +77,10 @@ def _move_to_faster(picked: Picked, job: int, *, held: bool) -> bool:
 
 def _change_places(picked: Picked) -> bool:
     """Swaps gangs of one account between generations where this increases the sum of their speeds. Returns whether any
-    did.
+    gangs were swapped.
 
-    Only gangs of the same shape are swapped, that is, with the same number of workers and of GPUs per worker. Each of
-    them therefore fits exactly into the place of the other.
+    Only gangs with the same number of workers and of GPUs per worker are swapped. Each of them therefore fits exactly
+    into the place of the other.
     """
     changed = False
     facts = picked.facts
@@ -105,13 +106,13 @@ def _change_places(picked: Picked) -> bool:
 
 
 def _exchange(picked: Picked, up: Ints, down: Ints, a: int, b: int) -> bool:
-    """Swaps the first gang of `up` with the first of `down`, then the second gangs, and so on. Returns whether any did.
+    """Swaps the first gang of `up` with the first of `down`, then the second gangs, and so on. Returns whether any
+    gangs were swapped.
 
-    Stops at the first pair whose sum of speeds would not become larger. An increase by less than SAME_SPEED does not
-    count.
+    Stops at the first pair whose sum of speeds would not grow by more than the factor SAME_SPEED.
 
-    - `up`: gangs that are picked for generation `a`. Those that would gain most by generation `b` come first.
-    - `down`: gangs that are picked for generation `b`. Those that gain least by `b` come first.
+    - `up`: gangs that are picked for generation `a`. Those that would gain most by moving to `b` come first.
+    - `down`: gangs that are picked for generation `b`. Those that would lose least by moving to `a` come first.
     """
     speed, places, changed = picked.facts.speed, picked.places, False
     for one, other in zip(up.tolist(), down.tolist(), strict=False):

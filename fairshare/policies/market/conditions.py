@@ -6,14 +6,14 @@ in GPUs of full speed.
 The conditions use shadow prices: what an account or a class would gain if a constraint were relaxed by one unit.
 - `worth`: the progress that one more unit of income gains for an account.
 - `gain`: the progress that a class gains if its jobs can use one more GPU.
-- `limit_gain`: the progress that a class gains if it can use one more GPU of a particular generation. It is 0 unless
-  gangs of the class's shape leave GPUs of the generation unused.
+- `limit_gain`: the progress that a class gains if it can use one more GPU of a particular generation. It is 0 if the
+  class can use all GPUs of the generation.
 
 If a class uses one more GPU of a generation, it forgoes progress elsewhere. The *cost* of the GPU is the sum of three
 amounts, in GPUs of full speed:
 - `worth` × price, because the account spends the price of the GPU;
-- `gain`, because the class can then use one GPU less of all generations together;
-- `limit_gain`, because the class can then use one GPU less of this generation.
+- `gain`, because the GPU is one of those that the class can use in total;
+- `limit_gain`, because the GPU is one of those that the class can use of this generation.
 
 The *loss* of the class on the generation is this cost minus its speed there, which is the progress that it makes with
 the GPU.
@@ -22,7 +22,7 @@ In an equilibrium, no amount in the following pairs is negative, and at least on
 (complementary slackness):
 - the GPUs of a generation that a class uses, and its loss there;
 - the `gain` of a class, and the GPUs that it could use and does not have;
-- the `limit_gain` of a class on a generation, and the further GPUs of the generation that it could use;
+- the `limit_gain` of a class on a generation, and the GPUs of the generation that it could use and does not have;
 - the `worth` of income to an account, and the income that the account saves;
 - the price of a generation, and the GPUs of the generation that are not sold.
 
@@ -30,8 +30,7 @@ Here these conditions are relaxed as in interior-point methods (Nocedal and Wrig
 14 and 19). Both amounts of a pair are positive. Instead of zero, their product is the *slack* times a constant of the
 pair. For example, the price of a generation times its unsold GPUs equals the slack times all GPUs of the generation.
 The slack (usually called the barrier parameter) is the same for all pairs. The smaller it is, the closer is the
-solution to an equilibrium. For fixed prices and a fixed slack, the conditions describe the maximum of a strictly
-concave function for each account.
+solution to an equilibrium.
 """
 
 from __future__ import annotations
@@ -131,13 +130,11 @@ class Conditions:
         Returns three things:
         - The step, as a vector like a point. Added to the point, it leads towards the solution for the same slack.
         - The derivative of the solution with respect to the logarithm of the slack, as a vector like a point.
-        - The sign (1, -1 or 0) of the determinant of the K × K matrix that says how excess demand falls as prices rise
-          (`change` of `_solve`). It helps to recognise the path of solutions; see `equilibrium.py`.
-
-        The unknowns of the linear system are eliminated in two steps, first those of each class, then those of each
-        account. Only the K prices remain to be solved for. Differences of large, nearly equal numbers are rewritten as
-        sums of small numbers, to avoid rounding errors.
+        - The sign (1, -1 or 0) of the determinant of the matrix `change` of `_solve`. `equilibrium.py` uses it to
+          recognise the path of solutions.
         """
+        # The unknowns of each class are eliminated first, then those of each account, so that K prices remain. Sums of
+        # small numbers replace differences of large, nearly equal ones, to avoid rounding errors.
         economy, now = self._economy, self._pairs(point)
         kinds = len(now.price)
         worth = now.worth + LEAST_WORTH
@@ -181,17 +178,14 @@ class Conditions:
 
 
 def _solve(change: Floats, excess: Floats) -> Floats:
-    """Returns the changes of prices (as changes of their logarithms) that remove the excess demand, as an array (2, K).
+    """Returns the changes of the logarithms of prices that remove the excess demand, as an array (2, K).
 
-    Excess demand is the GPUs that accounts want to buy minus those that exist.
+    Excess demand is the GPUs that accounts want to buy minus those that exist. The result is NaN if the matrix `change`
+    is singular.
 
     - `change` (K, K): how much the excess demand for each generation falls when the logarithm of each price rises.
-    - `excess` (2, K): the excess demand for each generation, in two cases that are solved together but do not depend on
-      each other. They are the first two results of `Conditions.newton`: index 0 is for the step of Newton's method,
-      index 1 for the derivative with respect to the logarithm of the slack. In index 1, the excess demand is also a
-      derivative.
-
-    The result is NaN if the matrix is singular.
+    - `excess` (2, K): the excess demand for each generation at the point, and its derivative with respect to the
+      logarithm of the slack. Each is solved separately.
     """
     scale = np.abs(change).max(axis=1)
     try:
@@ -204,8 +198,8 @@ def _solve(change: Floats, excess: Floats) -> Floats:
 class _Classes:
     """The response of each class to small changes, at one point: derivatives of its use of GPUs and of its `gain`.
 
-    The conditions of a class are a small linear system, which is solved here by formulas. The *loss* of a class on a
-    generation is what one more GPU costs it, minus the progress that it makes with the GPU.
+    An axis of length 2 has the step of Newton's method first, and then the derivative with respect to the logarithm of
+    the slack. Each is computed separately.
     """
 
     def __init__(self, now: _Pairs) -> None:
@@ -218,15 +212,10 @@ class _Classes:
         self._rest = self._waits + self._each @ self._others
 
     def use(self, loss: Floats, waits: Floats) -> Floats:
-        """Returns by how much the GPUs that each class uses on each generation change, as an array (2, C, K).
+        """Returns by how much the GPUs that each class uses on each generation rise, as an array (2, C, K).
 
-        Two changes have this effect:
-        - `loss` (2, C, K): by how much the loss of each class on each generation *falls*. Positive numbers are
-          decreases.
+        - `loss` (2, C, K): by how much the loss of each class on each generation falls.
         - `waits` (2, C): by how much the GPUs that each class can use in total rise.
-
-        The first axis of all arrays stands for the first two results of `Conditions.newton`: index 0 for the step,
-        index 1 for the derivative with respect to the logarithm of the slack. Neither depends on the other.
         """
         found: Floats = self._part * (
             self._rest * loss - (self._each * loss) @ self._others + waits[..., None]
@@ -234,30 +223,26 @@ class _Classes:
         return found
 
     def gain(self, loss: Floats, waits: Floats) -> Floats:
-        """Returns by how much the `gain` of each class changes, as an array (2, C).
+        """Returns by how much the `gain` of each class rises, as an array (2, C).
 
-        `gain` is the progress that a class gains if its jobs can use one more GPU. Two changes have this effect:
-        - `loss` (2, C, K): by how much the loss of each class on each generation *falls*. Positive numbers are
-          decreases.
+        - `loss` (2, C, K): by how much the loss of each class on each generation falls.
         - `waits` (2, C): by how much the GPUs that each class can use in total rise.
-
-        The first axis of all arrays stands for the first two results of `Conditions.newton`: index 0 for the step,
-        index 1 for the derivative with respect to the logarithm of the slack. Neither depends on the other.
         """
         found: Floats = self._all * ((self._each * loss).sum(axis=-1) - waits)
         return found
 
     def slopes(self, economy: Economy, price: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns how much the GPUs that each account uses change when the losses of its classes decrease.
+        """Returns how the GPUs that each account uses change if the losses of all its classes change by the same
+        amounts.
 
-        The losses of all classes of an account decrease by the same amount. `price` (K,): the vector p of prices.
+        `price` (K,): the vector p of prices.
 
         The result is three arrays:
-        - (L, K, K): the matrix A of each account. Entry (i, j) says how many more GPUs of generation i the account uses
-          for each unit by which the loss on generation j decreases.
-        - (L, K): the products A p. If the loss on each generation rises by its price, the use of each generation falls
-          by these numbers.
-        - (L,): the products p A p. The account then spends less by these amounts.
+        - (L, K, K): a matrix A for each account. Entry (i, j) is the number of additional GPUs of generation i that the
+          account uses if the loss on generation j falls by one unit.
+        - (L, K): A p. The account uses this many GPUs of each generation less if the loss on each generation rises by
+          its price.
+        - (L,): p A p. The account then spends this much less.
         """
         kinds = np.arange(len(price))
         between = np.stack(

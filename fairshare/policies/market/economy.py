@@ -51,8 +51,10 @@ class Economy:
         return np.broadcast_to(self.capacity, self.speed.shape) if self.most is None else self.most
 
     def of_accounts(self, amount: Floats) -> Floats:
-        """Adds up `amount` (C, …), which has one entry for each class, for each account. Returns the sums, as an array
-        (L, …)."""
+        """Returns the sum over the classes of each account, as an array (L, …).
+
+        `amount` (C, …): the amount of each class.
+        """
         total: Floats = np.add.reduceat(amount, self._first, axis=0)
         return total
 
@@ -79,8 +81,8 @@ def missed(economy: Economy, found: Equilibrium) -> float:
     - what an account spends beyond its income, relative to its income;
     - the GPUs that a class buys beyond those that it can use, relative to those that it can use (in total, and for each
       generation);
-    - the additional progress that an account could make with its income at these prices, relative to the most progress
-      that it could make. This error is an upper bound, from the dual of the account's linear program.
+    - the progress that an account misses because it does not make best use of its income, relative to its best
+      progress. An upper bound on the best progress is used (see `_could`).
     """
     use, sold, bought = found.use, found.use.sum(axis=0), economy.of_accounts(found.use)
     makes = economy.of_accounts((use * economy.speed).sum(axis=1))
@@ -104,7 +106,7 @@ def _could(economy: Economy, price: Floats, worth: Floats) -> Floats:
     The bound is the value of the dual of the account's linear program. Progress is in GPUs of full speed.
 
     - `price` (K,): the price of a GPU of each generation.
-    - `worth` (L,): the progress that one more unit of income is assumed to gain for each account, the dual variable.
+    - `worth` (L,): an estimate of the progress that one more unit of income gains for each account (the dual variable).
       The bound is valid for every `worth` ≥ 0, and tightest for the true value.
     """
     gain = np.maximum(economy.speed - worth[economy.account, None] * price, 0.0) * (economy.speed > 0)

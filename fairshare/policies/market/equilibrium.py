@@ -65,6 +65,7 @@ def _end_of_path(conditions: Conditions) -> Floats:
         if length < (ON_PATH if slack < np.log(LITTLE_SLACK) else SHORTEST):
             break
         length = path.advance(length)
+    # At the end of the path, a long step is an effect of rounding errors.
     return _improved(conditions, path.point, TO_END, ON_PATH)
 
 
@@ -72,8 +73,7 @@ def _improved(conditions: Conditions, point: Floats, steps: int, most: float = n
     """Moves a point towards the solution for the same slack, by at most `steps` steps of Newton's method. Returns the
     result.
 
-    Stops early when a step is too short to matter, or longer than `most`. A long step at the end of the path is an
-    effect of rounding errors.
+    Ends before a step that is too short to matter, or longer than `most`.
     """
     for _ in range(steps):
         step, _, _ = conditions.newton(point)
@@ -99,11 +99,11 @@ class _Path:
         self.direction = -more_slack / np.abs(more_slack).max()
 
     def advance(self, length: float) -> float:
-        """Tries to move along the path by `length`, in units of the direction vector. Returns the length to try next.
+        """Tries to move along the path by `length`. Returns the length to try next.
 
-        The predictor takes a straight step in the current direction. The corrector, Newton's method, then leads back to
-        the path. If the corrector fails, the returned length is shorter, and the position at most moves nearer to the
-        path.
+        Lengths are measured by the logarithm that changes most. The predictor takes a straight step in the current
+        direction. The corrector, Newton's method, then leads back to the path. If the corrector fails, the position
+        does not move along the path, and the returned length is shorter.
         """
         ahead = self.point + length * self.direction
         near = ON_PATH if ahead[-1] > np.log(LITTLE_SLACK) else AT_END
@@ -119,7 +119,7 @@ class _Path:
         The movement is at right angles to the current direction of the path. Returns None and keeps the old position in
         two cases:
         - Newton's method does not reach the path.
-        - It reaches a part of the path that does not continue the part where the old position is.
+        - It reaches another part of the path than the one that is being followed.
 
         - `near`: the point counts as on the path if the last Newton step is shorter than this.
         - `length`: the length of the step along the path that led to `point`.

@@ -42,8 +42,8 @@ class Market(GandivaFair):
     - Every user makes at least the progress of its private cluster (its entitlement), unless a limit prevents this.
     - No GPU remains unused that a user could use.
 
-    Of the GPUs that an account bought, only as many are guaranteed as gandiva_fair would guarantee to it. The others
-    are surplus. If no equilibrium is found, shares are computed as by gandiva_fair without trades.
+    An account is guaranteed as many GPUs as with gandiva_fair, but at most all GPUs that it bought. If it bought more,
+    the rest is surplus. If no equilibrium is found, shares are computed as by gandiva_fair without trades.
     """
 
     name: ClassVar[str] = "market"

@@ -45,8 +45,7 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
     - A limit on the GPUs of all generations together limits how many GPUs the account buys. The first jobs in the
       account's order get them.
     - A limit on one generation reduces what the account gets, but not what it pays.
-    - A limit on costs is ignored here. It applies only when gangs are picked. Any account that can use the GPUs may
-      then get them.
+    - A limit on costs is ignored here. It applies later, when gangs are picked.
     """
     accounts, jobs = with_claims(snapshot.accounts), snapshot.jobs
     capacity = capacity_of(snapshot.cluster)
