@@ -113,10 +113,7 @@ def message_of(head: LedgerHead) -> str:
 
 
 def digest_of(head: LedgerHead, before: LedgerHead | None) -> bytes:
-    """Returns the digest of a head (link of the head chain).
-
-    It covers the digest and the signature of the previous head, `before`.
-    """
+    """Returns the digest of a head. It covers the digest and the signature of the previous head, `before`."""
     says = [
         "fairlot ledger head",
         head.number,
@@ -146,13 +143,7 @@ def hold() -> datetime:
 
 
 def require_end(book: int, last: LedgerSeal | None, now: datetime) -> None:
-    """Raises SealingStopped if nothing may be added to the hash chain of the book.
-
-    A seal is a link of the book's hash chain, and a head is a signed record of a seal. The function raises the error in
-    these cases:
-
-    - Sealing is stopped.
-    - The newest head of the book does not name the last stored seal. Somebody then deleted or replaced a seal.
+    """Raises SealingStopped if sealing is stopped, or if seals of the book were deleted or replaced (see `lost_end`).
 
     `last`: the last stored seal of the book; None if the book has no seal. The caller must hold the lock on heads.
     """
@@ -161,10 +152,9 @@ def require_end(book: int, last: LedgerSeal | None, now: datetime) -> None:
 
 
 def lost_end(book: int, last: LedgerSeal | None) -> str:
-    """Returns a message if the book's last stored seal is not the seal that the book's newest head names.
+    """Returns a message if the newest head of the book does not name the seal `last`; an empty string if it does.
 
-    Returns an empty string if they are the same. A seal is a link of the book's hash chain, and a head is a signed
-    record of a seal. `last`: the last stored seal; None if the book has no seal.
+    `last`: the last stored seal of the book. None means that the book has no seal; it must then have no head either.
     """
     named = LedgerHead.objects.filter(book=book).order_by("-number").first()
     is_last = (last.number, bytes(last.digest)) if last else None
@@ -209,10 +199,10 @@ def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
 
 
 def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: str = "") -> LedgerHead:
-    """Stores the next head (link of the head chain) and returns it. The head is signed if a signing key is configured.
+    """Stores the next head and returns it. The head is signed if a signing key is configured.
 
-    `book`, `seal`, `seal_digest`: the book, number and digest of the seal (hash-chain link) that the head covers.
-    `reason`: why somebody resumed the sealing; empty otherwise. The caller must hold the lock on heads.
+    `book`, `seal`, `seal_digest`: the book, number and digest of the seal that the head covers. `reason`: why somebody
+    resumed the sealing; empty for all other heads. The caller must hold the lock on heads.
     """
     before = last_head()
     head = LedgerHead(
@@ -230,12 +220,10 @@ def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: s
 
 
 def resumed_at() -> datetime | None:
-    """Returns the time at which somebody last resumed the sealing (adding of rows to the hash chains); None if nobody
-    did.
+    """Returns the time at which somebody last resumed the sealing; None if nobody did.
 
-    A row must normally be sealed within a day. Rows that were written before the sealing was resumed are exempt from
-    this rule. A resumption is stored as a head. It is ignored if this head lacks a required signature, or has a
-    signature that is not trusted.
+    Resuming the sealing makes a head. If this head lacks a required signature, or its signature is not trusted, the
+    resumption is ignored.
     """
     keys = signing.public_keys()
     resumptions = LedgerHead.objects.exclude(reason="").order_by("-number")
@@ -245,8 +233,7 @@ def resumed_at() -> datetime | None:
 def not_published() -> str:
     """Returns a message if the last published head is not among the stored heads; an empty string if it is.
 
-    A head is a link of the head chain, which covers the whole ledger. If the published head is missing, stored heads
-    were deleted or replaced. Also returns a message if the file of published heads cannot be read.
+    Also returns a message if the file of published heads cannot be read.
     """
     try:
         last = last_published()
@@ -256,16 +243,15 @@ def not_published() -> str:
 
 
 def last_published() -> Printed | None:
-    """Returns the last acceptable ledger head in the file FAIRLOT_HEADS_FILE.
+    """Returns the last acceptable head in the file FAIRLOT_HEADS_FILE.
 
-    A head is acceptable if its line is complete. If there are trusted keys, the head must also be signed with one of
-    these keys.
+    A head is acceptable if its line is complete. If there are trusted keys, one of them must also have signed the head.
 
-    Returns None if the setting is empty, or if the file is missing or empty. Reads only the last 2000 bytes of the
-    file. Raises HeadsFileError if the file cannot be read, or if these bytes contain no acceptable head.
+    Returns None if the setting is empty, or if the file is missing or empty. Raises HeadsFileError if the file cannot
+    be read, or if its last 2000 bytes contain no acceptable head.
 
-    New heads may be appended at any time. To compare the head with a snapshot of the database, call this function
-    first, and then take the snapshot.
+    To compare the head with a snapshot of the database, call this function before taking the snapshot. Otherwise the
+    head may be newer than the snapshot.
     """
     path = settings.FAIRLOT_HEADS_FILE
     if not path:
@@ -291,10 +277,7 @@ def last_published() -> Printed | None:
 
 
 def differs(noted: Printed) -> str:
-    """Returns why the stored chain of heads does not contain the head `noted`; an empty string if it does.
-
-    A head is a signed link of this chain, which covers the whole ledger.
-    """
+    """Returns why the stored chain of heads does not contain the head `noted`; an empty string if it does."""
     head = LedgerHead.objects.filter(number=noted.number).first()
     if head is None:
         last = last_head()
@@ -342,18 +325,17 @@ def _append_line(path: Path, line: bytes) -> None:
 
 
 def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
-    """Returns whether a ledger head should be published now. A head that is already published is not due.
+    """Returns whether a ledger head should be published now.
 
-    Time is divided into intervals of ten minutes, and normally one head is published in each interval. A head is due in
-    these cases:
+    Normally, one head is published in each interval of ten minutes. A head that is not published yet is due in these
+    cases:
 
     - No head was published yet.
-    - The last published head was not made in the present interval.
+    - The last published head was made in another interval.
     - The last published head is not signed with the newest key.
 
-    The last published head is read from the heads file (FAIRLOT_HEADS_FILE). `before`: the newest head before this run
-    of the sealing task. If no heads file is configured, this head counts as the last published head. If the clock was
-    set back, every head is published until the clock reaches its former time again.
+    `before`: the newest head before this run of the sealing task. If no file of heads (FAIRLOT_HEADS_FILE) is
+    configured, it counts as the last published head.
     """
     noted = Printed.read(printed(before)) if before else None
     last = last_published() if settings.FAIRLOT_HEADS_FILE else noted
@@ -362,6 +344,7 @@ def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
     if last.number == head.number:
         return False
     keys = signing.public_keys()[:1]
+    # Unequal, not smaller: if the clock was set back, each head is due until the clock reaches its former time.
     return last.made.timestamp() // PUBLISH != now.timestamp() // PUBLISH or not all(
         map(last.is_signed_by, keys)
     )
@@ -370,8 +353,7 @@ def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
 def first_broken(trusted: Collection[bytes]) -> str | None:
     """Returns a description of the first fault in the chain of heads; None if the chain is consistent.
 
-    A head is a signed record of a seal, which is a link of a book's hash chain. A fault is an inconsistent head, a head
-    whose seal no longer exists, or a seal without a head.
+    A fault is an inconsistent head, a head whose seal no longer exists, or a seal without a head.
 
     `trusted`: the accepted public keys. If this is empty, each signature is only checked against the key that the head
     itself names.

@@ -31,10 +31,11 @@ class Journal:
 
     @property
     def leaves(self) -> str:
-        """Returns an SQL query for the rows of the journal: id, key, leaf (digest), and whether the row is archived.
+        """Returns an SQL query for rows of the journal. Its columns are id, key (a name for messages), leaf (digest),
+        and false.
 
-        The last column is always false, because journals are never archived. The query has four parameters: the
-        journal's number, the bounds of the ids (the lower bound is excluded), and the maximum number of rows.
+        The last column says whether the row is archived; rows of journals never are. The query has four parameters: the
+        journal's number, the lower bound of the ids (excluded), the upper bound, and the maximum number of rows.
         """
         return f"""
             SELECT id, '{self.row} ' || id AS key,
@@ -107,15 +108,14 @@ def register(journal: Journal) -> None:
 
 
 def settled_until(journal: Journal) -> int | None:
-    """Returns the highest id in the journal's table; None if other transactions keep the table locked.
+    """Returns the highest id in the journal's table. All rows that are committed later have higher ids.
 
-    All rows up to this id are committed, and rows that are committed later have higher ids. To ensure this, the
-    function locks the table for a moment, and waits at most PATIENCE (200 ms) for this lock. Writers also lock the
-    table, before a new row gets its id.
+    Returns None if other transactions lock the table for longer than PATIENCE (200 ms).
     """
     try:
         with transaction.atomic(durable=True), connection.cursor() as cursor:
             cursor.execute(f"SET LOCAL lock_timeout = '{PATIENCE}'")
+            # Writers lock the table too, before a new row gets its id. So no lower id is uncommitted now.
             cursor.execute(f"LOCK TABLE ONLY {journal.table} IN SHARE MODE")
             return last_id(journal)
     except OperationalError as error:

@@ -1,4 +1,7 @@
-"""Stores ledger transactions with their vouchers (detailed rows) and entries, many at once."""
+"""Stores ledger transactions with their vouchers (detailed rows) and entries, many at once.
+
+A class charge is a voucher: the amount that the price for idle, preemptible or borrowed time adds to a bill.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ Voucher = TypeVar("Voucher", UsageSegment, CapacitySegment, ClassCharge)
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """Represents a transaction to be stored, with its entries and its vouchers (detailed rows).
+    """Represents a transaction to be stored, with its entries and its vouchers.
 
     Entries with the amount 0 are not stored.
     """
@@ -59,11 +62,10 @@ def unit_of(generation: Generation) -> str:
 
 
 def insert(bookings: Sequence[Booking]) -> None:
-    """Stores bookings in the caller's transaction, and sets the primary keys of their transactions and usage segments.
+    """Stores bookings in the caller's transaction. Creates missing partitions of months.
 
-    Vouchers (detailed rows) are stored before the entries. All entries are stored in one statement, after which the
-    database checks them against the vouchers and accepts no further entries for these transactions. Creates missing
-    partitions of months.
+    Sets the primary keys of the bookings' transactions and usage segments. Afterwards, the database accepts no further
+    entries for these transactions.
     """
     hold_books(booking.transaction.book for booking in bookings)
     try:
@@ -93,6 +95,7 @@ def _insert(bookings: Sequence[Booking]) -> None:
     )
     insert_rows(_of(booking, one) for booking in bookings for one in booking.capacity)
     insert_rows(_with_segment(_of(booking, one)) for booking in bookings for one in booking.charges)
+    # Last and in one statement, after which the database checks the entries against the vouchers.
     insert_values(
         LedgerEntry,
         ["transaction", "month", "account", "amount"],
@@ -108,11 +111,13 @@ def _insert(bookings: Sequence[Booking]) -> None:
 def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) -> Entries:
     """Returns the ledger entries of usage segments, in GPU-seconds and money.
 
-    The amounts are posted to the usage and cost accounts of the users. The opposite amounts are posted to the accounts
-    for capacity and revenue. `taken_back`: returns the entries that reverse the segments.
+    `taken_back`: returns the entries that reverse the segments.
 
-    Reversals, and usage that is posted again for another payer, use write-off accounts in place of capacity and
-    revenue. So corrections do not change the balances of capacity and revenue.
+    Each amount is posted to a usage or cost account of the user, and with the opposite sign to a common account:
+
+    - If the usage is posted for the first time: the account for capacity or revenue.
+    - If it is reversed, or posted again after a correction: a write-off account. So corrections do not change the
+      balances of capacity and revenue.
     """
     kind = LedgerAccount.Kind
     sign = -1 if taken_back else 1
@@ -135,11 +140,10 @@ def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) ->
 def entries_of_charges(
     charges: Sequence[ClassCharge], from_whom: LedgerAccount.Kind, *, taken_back: bool = False
 ) -> Entries:
-    """Returns the ledger entries, in money, of class charges.
+    """Returns the ledger entries of class charges, in money.
 
-    A class charge is the amount that the price for idle, preemptible or borrowed time adds to a bill. Each amount is
-    posted to the cost account of a user, and with the opposite sign to an account of the kind `from_whom`.
-    `taken_back`: changes all signs, to reverse the charges.
+    Each amount is posted to the cost account of a user, and with the opposite sign to an account of the kind
+    `from_whom`. `taken_back`: returns the entries that reverse the charges.
     """
     sign = -1 if taken_back else 1
     entries: dict[AccountKey, Decimal] = {}

@@ -111,8 +111,8 @@ Sums = TypeVar("Sums", UsageHour, UsageDay, JobDay)
 class _Change:
     """Represents the amounts that one transaction adds to the hourly and daily rollups because of one usage segment.
 
-    `booked`: the id of the transaction. `segments`: the change of the number of segments: 1, -1 (reversal) or 0 (class
-    charge).
+    `booked`: the id of the transaction. `segments`: what is added to the number of segments: 1 for a new segment, -1
+    for a reversal, 0 for a class charge.
     """
 
     segment: UsageSegment

@@ -78,14 +78,14 @@ def quotas_between(
 def _in_time(
     changes: Iterable[Any], begins: datetime, *, by: Callable[[Any], Any]
 ) -> Iterable[list[tuple[datetime, Any]]]:
-    """Groups changes by the key that `by` returns. Returns, for each key, the list of (time, change) in order of time.
+    """Groups changes by the key that `by` returns. Returns a list of (time, change) for each key, in order of time.
 
-    Times before `begins` become `begins`. If the clock was set back, a change gets the time of the previous change, so
-    that times never decrease.
+    Times before `begins` become `begins`.
     """
     found: dict[Any, list[tuple[datetime, Any]]] = defaultdict(list)
     for change in changes:
         own = found[by(change)]
+        # If the clock was set back, the time of the previous change, so that times never decrease.
         own.append((max(change.at or begins, own[-1][0] if own else begins), change))
     return found.values()
 

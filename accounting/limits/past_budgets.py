@@ -49,18 +49,19 @@ class PastBudget:
 def past_budgets(
     tenant: Tenant, first: date, last: date, *, until: datetime, now: datetime, held: Iterable[UnbookedUsage]
 ) -> list[PastBudget]:
-    """Returns the budget periods of a tenant that overlap the days from `first` to `last`.
+    """Returns the periods of a tenant's budgets that overlap the days from `first` to `last`.
 
-    Each result has the amount and the spending as of one time, which is the earlier of `now` and:
+    Each result has the amount and the spending as of one time:
 
-    - the end of the budget period, if the budget period ends within these days
-    - `until` (the end of the last day), if the budget period extends beyond these days
+    - the end of the budget period, if this period ends within these days
+    - `until` (the end of the last day), if the budget period ends later
+    - `now`, if the time above is in the future
 
-    `held`: usage that is not in the ledger yet. The caller must read it in the same database snapshot
-    (`consistent_read`) in which it calls this function.
+    `held`: usage that is not in the ledger yet. Read it and call this function in the same database snapshot
+    (`consistent_read`).
 
-    Budget periods begin and end at midnight UTC. `first` and `last` may be days of another time zone. The time zone is
-    ignored when the function decides which periods overlap the days: it compares only calendar dates.
+    Budget periods begin and end at midnight UTC. `first` and `last` may be days of another time zone, because only
+    calendar dates are compared.
     """
     changes = list(BudgetChange.objects.filter(tenant_id=tenant.pk))
     below: list[int] | None = None

@@ -37,8 +37,7 @@ class LimitUsage:
     def is_exceeded(self, more: Decimal | int = 0) -> bool:
         """Returns whether the present usage plus `more` exceeds the limit.
 
-        Limits on GPU-hours and money are different: `more` is ignored, and the result is whether the usage has reached
-        the limit.
+        For a limit on GPU-hours or money, `more` has no effect: returns whether the usage has reached the limit.
         """
         if self.quota.kind in Quota.OF_A_PERIOD:
             return self.used >= self.quota.limit
@@ -103,7 +102,7 @@ class LimitUsage:
 def is_reached(quota: Quota, used: Decimal) -> bool:
     """Returns whether the usage has reached the limit.
 
-    If there is no usage, a limit of 0 counts as reached only if it limits GPU-hours or money.
+    A limit of 0 on GPU-hours or money counts as reached even without usage. Any other limit of 0 needs some usage.
     """
     return used >= quota.limit and (used > 0 or quota.kind in Quota.OF_A_PERIOD)
 
@@ -117,10 +116,10 @@ def a_limit_above(tenant: Tenant) -> str:
 
 
 def visible_lineage(tenant: Tenant, reader: User | None) -> frozenset[int]:
-    """Returns the ids of `tenant` and of those of its ancestors that `reader` may see.
+    """Returns the ids of `tenant` and of the ancestors of `tenant` that `reader` may see.
 
-    `reader` must be allowed to see `tenant`. If `reader` is None, returns only the id of `tenant`. Pass None for a text
-    that is stored for several readers, because some of them may not see the ancestors.
+    If `reader` is None, returns only the id of `tenant`. This suits a text for several readers, because some of them
+    may not see the ancestors.
     """
     if reader is None:
         return frozenset({tenant.pk})
@@ -151,13 +150,13 @@ def never_fits(
     *,
     seen: Container[int] | None = None,
 ) -> str | None:
-    """Returns why limits forbid a gang of `gpus` GPUs even if no other job runs; None if the gang is allowed on some
-    generation.
+    """Returns why limits forbid a gang of `gpus` GPUs on every generation, even if no other job runs.
 
-    `generation_ids`: the generations that the job accepts; empty means any generation. If several limits forbid the
-    gang on a generation, the text names only one: the limit of the tenant closest to the root of the tenant tree.
-    `seen`: the ids of the tenants whose limits may be shown; None means all tenants. A limit of any other tenant is
-    mentioned without its name and figures.
+    Returns None if the gang is allowed on some generation. `generation_ids`: the generations that the job accepts;
+    empty means any generation.
+
+    `seen`: the ids of the tenants whose limits may be shown; None means all tenants. The limits of other tenants are
+    mentioned without their names and figures.
     """
     generations = Generation.objects.in_bulk(list(generation_ids) or None)
     if not generations:
@@ -172,6 +171,7 @@ def never_fits(
             continue
         concerned = generations if quota.generation_id is None else {quota.generation_id} & generations.keys()
         for generation_id in concerned:
+            # Quotas are sorted from the root down, so the limit closest to the root is named.
             obstacles.setdefault(generation_id, quota)
     if len(obstacles) < len(generations):
         return None

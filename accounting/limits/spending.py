@@ -63,11 +63,13 @@ def spent(
     *,
     ends: datetime | None = None,
 ) -> Mapping[Holder, Amount]:
-    """Returns GPU-seconds and money used from `begins` until `ends`, by (tenant id, user id, generation id).
+    """Returns the GPU-seconds and money used in [begins, ends), by (tenant id, user id, generation id).
 
-    If `ends` is None, counts all usage since `begins`. `held`: GPUs that leases hold and whose usage is not in the
-    ledger yet. This usage counts until `ends` or `now`, whichever is earlier. Counts only money in Fairlot's present
-    currency. `tenants`: the ids of the tenants to include; None means all tenants.
+    - `ends`: None means that all usage since `begins` counts.
+    - `held`: usage that is not in the ledger yet. It counts until `ends` or `now`, whichever is earlier.
+    - `tenants`: the ids of the tenants to include; None means all tenants.
+
+    Amounts of money in earlier currencies of Fairlot do not count.
     """
     narrow = {} if tenants is None else {"tenant__in": tenants}
     plan = UsagePlan(Scope(None, begins, ends, narrow), by_job=False)
@@ -118,9 +120,9 @@ def money_held(begins: datetime, now: datetime, held: Sequence[UnbookedUsage]) -
 def _add_held(
     found: dict[Holder, Amount], held: Sequence[UnbookedUsage], begins: datetime, now: datetime
 ) -> None:
-    """Adds unbooked usage from `begins` until `now` to `found`: its GPU-seconds and, if possible, its cost.
+    """Adds the GPU-seconds and the cost of unbooked usage from `begins` until `now` to `found`.
 
-    The cost is added only if the price is in Fairlot's present currency.
+    If a price is not in Fairlot's present currency, no cost is added.
     """
     for one, seconds, rate in _pieces_held(held, begins, now):
         amount = found[one.tenant_id, one.user_id, one.generation_id]
@@ -156,11 +158,10 @@ class Spending:
         *,
         ahead: timedelta = NO_TIME,
     ) -> None:
-        """Selects from `quotas` the limits that apply over a period (limits on GPU-hours or money); ignores all other
-        limits.
+        """Keeps the limits on GPU-hours or money in `quotas`; ignores all other limits.
 
-        `held`: the usage that is not in the ledger yet. `ahead`: if given, the usage is computed as of `now` + `ahead`,
-        on the assumption that no GPU is used after `now`.
+        `held`: the usage that is not in the ledger yet. `ahead`: computes the usage as of `now` + `ahead`, as if no GPU
+        were used after `now`.
         """
         self.quotas = [quota for quota in quotas if quota.kind in Quota.OF_A_PERIOD]
         self._ahead = ahead
@@ -181,8 +182,8 @@ class Spending:
     def left(self, quota: Quota, account: Account) -> Decimal:
         """Returns how much of the limit `account` has left, in GPU-seconds; negative if overspent.
 
-        For a limit on money, the result assumes a price of 1 per GPU-hour. At a price of 2, for example, only half of
-        these GPU-seconds are left.
+        For a limit on money, returns the GPU-seconds that the remaining money buys at a price of 1 per GPU-hour. At a
+        price of 2, it buys half as many.
         """
         return left_of(quota, self.used(quota, account))
 
@@ -230,8 +231,10 @@ class Spending:
 def limited_by(quota: Quota, tenant_id: int, user_id: int | None) -> Account:
     """Returns the account in which `quota` counts the usage of this user in this tenant.
 
-    If the limit is on users, this is (tenant id, user id). If the limit is on a whole tenant, it is (id of the limit's
-    tenant, None), for all users together. `quota` must apply to this user.
+    - For a limit on users: (tenant id, user id).
+    - For a limit on a whole tenant: (id of the limit's tenant, None), which counts all users together.
+
+    `quota` must apply to this user.
     """
     return (tenant_id, user_id) if quota.is_of_users else (quota.tenant_id, None)
 
@@ -239,19 +242,21 @@ def limited_by(quota: Quota, tenant_id: int, user_id: int | None) -> Account:
 def left_of(quota: Quota, used: Decimal) -> Decimal:
     """Returns how much of a limit remains, in GPU-seconds; negative if overspent.
 
-    `used`: how much is used, in the limit's unit (GPU-hours or money). For a limit on money, the result assumes a price
-    of 1 per GPU-hour. At a price of 2, for example, only half of these GPU-seconds remain. The result is exact, because
-    GPU-seconds and money are whole millionths.
+    `used`: how much is used, in the limit's unit (GPU-hours or money). For a limit on money, returns the GPU-seconds
+    that the remaining money buys at a price of 1 per GPU-hour. At a price of 2, it buys half as many.
     """
+    # Exact, because GPU-seconds and money are whole millionths.
     return ((quota.limit - used) * HOUR).quantize(MICRO)
 
 
 def frees_at(quota: Quota, account: Account, now: datetime, held: Iterable[UnbookedUsage]) -> datetime | None:
-    """Returns the full hour at which part of a used-up limit becomes free again, if no GPU is used until then.
+    """Returns the full hour at which usage is possible again under a used-up limit, if no GPU is used until then.
+
+    This is possible only for limits over a rolling period, because old usage drops out of it. Returns None for all
+    other limits, and if the limit is 0.
 
     `account`: (tenant id, user id), or (tenant id, None) for all users of the tenant together. `held`: the usage that
-    is not in the ledger yet. Works only for limits over a rolling period, from which old usage drops out; returns None
-    for other limits. Also returns None if the limit is 0. Finds the hour by bisection.
+    is not in the ledger yet.
     """
     if quota.limit <= 0 or quota.days is None:
         return None

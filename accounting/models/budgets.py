@@ -77,8 +77,7 @@ def _signing_key(budget: int, nonce: str) -> str:
 class BudgetWarning(models.Model):
     """Represents a warning that was sent. In each period, each threshold has at most one warning in force.
 
-    `lifted_at`: the time at which a new warning replaced this warning, after the budget's amount had changed; None
-    while this warning is in force.
+    If the amount of the budget changes, a new warning may replace an earlier one for the same threshold.
     """
 
     FORECAST = "forecast"

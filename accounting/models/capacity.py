@@ -33,9 +33,10 @@ class ByHourQuerySet(models.QuerySet["models.Model"]):
 class ClosedBook(models.Model):
     """Represents the closed part of a cluster's book (ledger): all full hours from `since` until `until`.
 
-    `priced_until`: before this time, class prices (prices for idle, preemptible or borrowed time) can no longer change
-    bills. `details_since`: for earlier hours, the database has only rollups, because the details are archived
-    (accounting/closing/archive.py).
+    - `priced_until`: class prices (prices for idle, preemptible or borrowed time) no longer change the bills of hours
+      before this time.
+    - `details_since`: hours before this time are archived, so that the database has only their rollups; None if nothing
+      is archived.
     """
 
     book = models.BigIntegerField(primary_key=True, help_text="ID of the cluster whose GPUs are booked.")
@@ -214,15 +215,14 @@ class ArchiveRecord(models.Model):
 
 
 class ArchivedHour(models.Model):
-    """Represents the sum of the bills of one archived hour, by tenant, price and correction.
+    """Represents the sum of the bills of one archived hour, by tenant, generation, price and correction.
 
-    Only archived months have such rows. `cost`: the cost at the plain price. `charged`: the amount that class prices
-    (prices for idle, preemptible or borrowed time) added; negative if they reduced the cost.
-
-    `brought`: the part of `charged` that a correction copied from the bill of a former payer. A correction copies it if
-    it posts usage again for another payer after class prices have changed the former payer's bill. For example, class
-    prices added 3 euros to the bill of team A. A correction then moves the usage to team B. In the row of team B,
-    `brought` is 3 euros. For all other usage, `brought` is 0.
+    - `cost`: the cost at the plain price.
+    - `charged`: the amount that class prices (prices for idle, preemptible or borrowed time) added; negative if they
+      reduced the cost.
+    - `brought`: the part of `charged` that was copied from the bill of a former payer. For example, class prices added
+      3 euros to the bill of team A, and then a correction moved the usage to team B. In the row of team B, `brought` is
+      3 euros.
     """
 
     book = models.BigIntegerField()

@@ -44,10 +44,12 @@ def present_currency() -> str:
 class Price(models.Model):
     """Represents the price of a GPU-hour of a generation in the interval `valid`.
 
-    The intervals of a generation's prices never overlap. Usage is first billed at `per_gpu_hour`. `idle`, `preemptible`
-    and `borrowed` are prices of classes of time. After an hour is closed, Fairlot posts the difference for time in
-    these classes. A class without a price costs `per_gpu_hour`. All amounts are in `currency`, Fairlot's currency when
-    the price was set. If Fairlot's currency changes, only later prices use the new currency.
+    The intervals of a generation's prices never overlap.
+
+    - `per_gpu_hour`: the plain price, at which usage is billed first.
+    - `idle`, `preemptible`, `borrowed`: the prices of these classes of time; None if the plain price applies. The
+      difference is posted after the hour is closed.
+    - `currency`: the currency of all these prices. It was Fairlot's currency when they were set.
     """
 
     # Time in several priced classes belongs to the first of them.

@@ -166,17 +166,18 @@ class LedgerEntry(models.Model):
 
 
 class LedgerSeal(models.Model):
-    """Represents a link of a book's hash chain. It covers the transactions with ids from `first_id` to `last_id`.
+    """Represents a seal: a link of a book's hash chain. It covers the rows with ids from `first_id` to `last_id`.
 
-    `leaves`: the SHA-256 digests of these transactions, in a format of accounting/ledger/hash_chain.py. `digest`: the
-    SHA-256 digest of the previous link's digest and the leaves. If a row is changed later, it no longer matches its
-    link. If somebody recomputes the chain, its last digest changes, and anybody who noted that digest can detect the
-    change.
+    - `leaves`: the SHA-256 digests of these rows, in a format of accounting/ledger/hash_chain.py.
+    - `digest`: the SHA-256 digest of the previous seal's digest and the leaves.
 
-    A link with `month` was made when that month was archived. It covers the rows of the month's transactions that stay
-    in the database. If `of_sums` is true, the link covers the month's rollups and archive files instead. A month can be
-    restored, corrected and archived again, so it can have several links with `of_sums`. Usage rollups are compared only
-    with the last one.
+    There are three kinds of seals:
+
+    - `month` is None: the seal covers new rows.
+    - `month` is set: the seal was made when that month was archived. It covers the rows of the month's transactions
+      that stay in the database.
+    - `month` is set and `of_sums` is true: the seal covers the month's rollups and archive files. If a month was
+      archived several times, the rollups must match the last of these seals.
     """
 
     book = models.BigIntegerField()
@@ -218,7 +219,7 @@ class LedgerSeal(models.Model):
 
 
 class SealedBook(models.Model):
-    """Represents the last seal (hash-chain link) of a book, stored outside the chain.
+    """Represents the last seal of a book, stored outside the chain.
 
     It reveals whether somebody deleted the end of the chain. A book is one cluster's ledger.
     """

@@ -124,7 +124,9 @@ class Quota(models.Model):
 
     @property
     def is_of_users(self) -> bool:
-        """Returns whether the limit applies to one user or to each user, instead of to the whole subtree together."""
+        """Returns whether the limit applies to one user or to each user separately; False for limits on a whole
+        subtree.
+        """
         return self.each_user or self.user_id is not None
 
     def whose(self) -> str:

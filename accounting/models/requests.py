@@ -1,4 +1,7 @@
-"""Requests of managers for tickets, a limit, a new team, or more time for an earlier grant."""
+"""Requests of managers for tickets, a limit, a new team, or more time for an earlier grant.
+
+The target of a grant is a string that identifies what was granted, for example "team:7" for a new team.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ TICKETS = "tickets"
 
 
 def limit_target(quota: Quota) -> str:
-    """Returns the target string (identifier of a granted value) for a grant of this limit."""
+    """Returns the target of grants of this limit."""
     key = quota.key()
     return "limit:" + ",".join(json.dumps(key[name]) for name in sorted(key))
 
 
 def team_target(team: Tenant) -> str:
-    """Returns the target string (identifier of a granted value) for a grant that created this team."""
+    """Returns the target of the grant that created this team."""
     return f"team:{team.pk}"
 
 
@@ -43,11 +46,10 @@ class RequestQuerySet(models.QuerySet["Request"]):
         return self.filter(state=Request.State.APPROVED, ended_at=None)
 
     def overtake(self, target: str, *, tenant: Tenant | None = None) -> None:
-        """Cancels the effect of grants on a value, because somebody sets the value by hand. When these grants end, the
-        value stays.
+        """Cancels the effect of grants on a value, because somebody sets the value by hand.
 
-        `target`: the identifier of the value. `tenant`: the tenant of the grants; None means any tenant. The caller
-        must have locked the tenant's row in its transaction.
+        When these grants end, the value stays. `target`: the target of the grants. `tenant`: the tenant of the grants;
+        None means any tenant. The caller must have locked the tenant's row in its transaction.
         """
         of = {} if tenant is None else {"tenant": tenant}
         self.in_force().filter(target=target, overtaken_at=None, **of).update(overtaken_at=Now())

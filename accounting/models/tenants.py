@@ -217,9 +217,7 @@ def tenants_visible_to(user: User, role: str | None = None) -> TenantQuerySet | 
 
     With `role`, returns only the tenants in which a membership gives the user at least that role.
 
-    If the user object caches its roles (`User.keep_roles`), the value is a list of ids. With such a list, the database
-    does not have to find the tenants again in each query. In all other cases the value is a queryset. It is also a
-    queryset if `role` is None and the user may see every tenant.
+    The value is a queryset, or a list of ids if the user object has cached its roles (`User.keep_roles`).
     """
     if user.is_anonymous or not user.keeps_roles or (role is None and sees_every_tenant(user)):
         return Tenant.objects.visible_to(user, role=role)

@@ -30,11 +30,12 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
     def with_charges(self) -> Self:
         """Returns the segments with two aliases for use in later expressions: `full_cost` and `booked_cost`.
 
-        - `full_cost`: the cost including the class charge (difference due to the price for idle, preemptible or
-          borrowed time). Until the class charge is posted, this is the cost at the plain price.
-        - `booked_cost`: the cost that was posted in the same transaction as the segment. Normally, this is the cost at
-          the plain price. A correction that posts usage again for another payer also copies the former payer's class
-          charge, if there is one. For a segment of the new payer, `booked_cost` includes this copied charge.
+        A class charge is the difference due to the price for idle, preemptible or borrowed time.
+
+        - `full_cost`: the cost at the plain price, plus the class charge that was posted for the segment, if any.
+        - `booked_cost`: the cost that was posted in the segment's own transaction. This is the cost at the plain price.
+          If a correction moved the usage from another payer, it also includes the class charge that the former payer
+          had.
         """
         same_month = models.Q(class_charge__month=models.F("month"))
         charged = self.alias(charge=models.FilteredRelation("class_charge", condition=same_month))
@@ -66,10 +67,11 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
 class UsageSegment(models.Model):
     """Represents the GPUs that a lease held in one interval. It is a voucher (detailed row) of a usage transaction.
 
-    An interval never extends across the start of a UTC hour or a price change, so that hours and days sum exactly. The
-    names of the job, tenant and user are those at the time of posting. `version`: 0 when first posted, and one more
-    each time the same usage is posted again after a correction. At most one version is in force; all others are
-    reversed.
+    Usage is cut into segments at full UTC hours and at price changes. The names of the job, tenant and user are those
+    at the time of posting.
+
+    `version`: 0 when first posted, and one more each time the same usage is posted again after a correction.
+    Corrections have reversed all versions except at most one.
     """
 
     transaction = models.ForeignKey(
@@ -134,12 +136,13 @@ class CorrectedSegment(models.Model):
 
 
 class ClassCharge(models.Model):
-    """Represents the amount by which class prices change the plain cost of a usage segment; negative if they reduce the
-    cost.
+    """Represents a class charge: the amount by which class prices change the cost of a usage segment.
 
-    Class prices are prices for idle, preemptible or borrowed time. `idle`, `preemptible`, `borrowed`: the GPU-seconds
-    of the segment that are billed at the price of this class; 0 if the class has no price. The rest of the segment's
-    time costs the plain price. The segment's cost plus `amount` is the total cost, rounded once.
+    Class prices are prices for idle, preemptible or borrowed time.
+
+    - `idle`, `preemptible`, `borrowed`: the GPU-seconds of the segment that are billed at the price of this class; 0 if
+      the class has no price.
+    - `amount`: what is added to the segment's cost; negative if class prices reduce it.
     """
 
     segment = models.OneToOneField(

@@ -56,11 +56,13 @@ class WrongAddress(ValueError):
 
 
 def read_url(url: str, *, to_private: bool) -> SplitResult:
-    """Parses a URL and checks that Fairlot may call it. Raises WrongAddress otherwise. Makes no DNS look-up.
+    """Parses a URL and returns its parts. Raises WrongAddress if Fairlot may not call it. Makes no DNS look-up.
 
-    Unless `to_private` is true, the URL must use https, and its host must not be a private name or address. Rejects
-    everything that two programs might parse differently: spaces, backslashes, user names, and IPv4 addresses that are
-    not in the form a.b.c.d.
+    `to_private`: if false, the URL must use https, and its host must not be a private name or address. If true, http
+    and private hosts are also accepted.
+
+    Rejects everything that two programs might parse differently: spaces, backslashes, user names, and IPv4 addresses
+    that are not in the form a.b.c.d.
     """
     if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
         raise WrongAddress(
@@ -101,7 +103,10 @@ def why_not_callable(address: str, *, to_private: bool) -> str:
 
 
 def within(ip: IPv4Address | IPv6Address) -> list[IPv4Address]:
-    """Returns the IPv4 addresses to which an IPv6 address may be translated or tunnelled; empty for an IPv4 address."""
+    """Returns the IPv4 addresses that calls to an IPv6 address may reach, through translation (NAT64) or a tunnel.
+
+    Returns an empty list for an IPv4 address.
+    """
     if isinstance(ip, IPv4Address):
         return []
     last, found = int(ip) & 0xFFFF_FFFF, [ip.sixtofour, *(ip.teredo or ())]

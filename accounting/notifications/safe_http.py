@@ -37,10 +37,10 @@ class NotReachable(Exception):
 def check_url(url: str, *, to_private: bool | None = None) -> SplitResult:
     """Parses a URL and returns its parts; raises NotReachable if Fairlot may not call the URL.
 
-    The error message says which addresses are accepted.
+    `to_private`: whether private networks and http are also allowed; None means the setting
+    FAIRLOT_WEBHOOKS_TO_PRIVATE.
 
-    `to_private` (default: FAIRLOT_WEBHOOKS_TO_PRIVATE): whether private networks and http are also allowed. Does not
-    look up the host name: its IP addresses are checked when the URL is called.
+    Does not look up the host name: its IP addresses are checked when the URL is called.
     """
     try:
         return read_url(url, to_private=_may(to_private))

@@ -31,10 +31,10 @@ def last_period(rhythm: str, zone: ZoneInfo, now: datetime) -> tuple[date, date]
 def period_to_send(
     subscription: ReportSubscription, now: datetime, *, sent: date | None
 ) -> tuple[date, date] | None:
-    """Returns the first and the last day of the period for which a report is due; None if no report is due.
+    """Returns the first and the last day of the last complete week or month, if its report is due; None if it is not.
 
-    `sent`: the first day of the last period that was reported; None if nothing was reported yet. If several periods
-    were missed, only the last of them is reported. Periods that ended before the user subscribed are not reported.
+    The report is not due if it was already sent, or if the period ended before the user subscribed. `sent`: the first
+    day of the last period that was reported; None if nothing was reported yet.
     """
     zone = zone_named(subscription.user.time_zone)
     first, last = last_period(subscription.rhythm, zone, now)

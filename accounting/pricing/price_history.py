@@ -14,9 +14,9 @@ from accounting.models import Price
 class PriceLine:
     """Represents a price of one generation, valid from `since` to `until` (None: still valid).
 
-    `idle`, `preemptible`, `borrowed`: the class prices; None if the class costs the plain price. `before`: the previous
-    plain price; None for the first price and after a change of the currency. Early releases did not record who set a
-    price; `set_by` is then empty and `set_at` is None.
+    - `idle`, `preemptible`, `borrowed`: the class prices; None if the class costs the plain price.
+    - `before`: the previous plain price; None for the first price and after a change of the currency.
+    - `set_by`, `set_at`: empty and None for prices that an early release stored without them.
     """
 
     generation: str

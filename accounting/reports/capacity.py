@@ -9,7 +9,8 @@ For any closed hours, this identity must hold to the last digit:
 - *classes* is the amount by which class prices (prices for idle, preemptible or borrowed time) reduced bills; it is
   negative if they increased bills.
 - *unallocated* is the value of GPU time that was free or used by processes outside Fairlot, plus the rounding of bills.
-- *drained* and *down* are the values of the GPU time that no lease held on nodes in these states.
+- *drained* and *down* are the values of the GPU time on drained nodes and on nodes that were down. Time that a lease
+  held is not included.
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ class Identity:
 class CapacityReport:
     """Represents the capacity report of the closed full UTC hours from `begins` to `ends`.
 
-    `until`: the time until which the hours of all clusters in the report are closed. Clusters whose closing has not
-    begun are ignored. None if closing has begun for no cluster.
+    `until`: before this time, all hours of the clusters in the report are closed. Clusters whose closing has not begun
+    are ignored; None if closing has begun for no cluster.
     """
 
     begins: datetime
@@ -207,11 +208,12 @@ def _written_off(
 def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, Decimal]:
     """Returns the write-offs of archived hours in [first, last), by currency.
 
-    They are computed as billed - borne - reduced:
+    A cost can leave the bills in two ways: class prices reduce it, or it is written off. So the result is billed -
+    borne - reduced:
 
     - billed: the cost of usage when the hours were closed
     - borne: the cost that tenants bear now
-    - reduced: the amount by which class prices (prices for idle, preemptible or borrowed time) reduced the bills
+    - reduced: the amount by which class prices reduced the bills
     """
     of_book = Q() if book is None else Q(book=book)
     closed = CapacitySegment.objects.filter(of_book, month__gte=first_of_month(first), month__lte=last.date())
@@ -228,9 +230,8 @@ def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, D
 def _classes(of_book: Q, first: datetime, last: datetime) -> dict[str, Decimal]:
     """Returns the amounts by which class prices reduced the bills of the hours in [first, last), by currency.
 
-    An amount is negative if class prices increased the bills. Class prices are prices for idle, preemptible or borrowed
-    time. Includes only the amounts that were first posted for each hour, and no later corrections. `of_book`: a filter
-    that selects the transactions of one cluster's ledger, or of all ledgers.
+    An amount is negative if class prices increased the bills. Amounts that corrections posted later are not included.
+    `of_book`: a filter that selects the transactions of one cluster's ledger, or of all ledgers.
     """
     booked = LedgerEntry.objects.filter(
         account__kind=LedgerAccount.Kind.CLASSES,

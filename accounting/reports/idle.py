@@ -26,9 +26,8 @@ AMOUNTS = ("gpu_seconds", "idle", "cost")
 class IdleRow:
     """Represents the idle GPU time of one team in one currency. Teams below it are not included. Times are GPU-seconds.
 
-    `cost`: the cost of all GPU time that the team held. `idle_cost`: the part of this cost that idle time caused. It is
-    computed separately for each stored usage row, and then summed: the cost of the row times the idle fraction of its
-    time. A usage row is a user's daily or hourly rollup, or a usage segment.
+    `cost`: the cost of all GPU time that the team held. `idle_cost`: the part of this cost that idle time caused. For
+    each stored row of usage, this is the cost of the row times the idle fraction of its time.
     """
 
     tenant_id: int

@@ -4,7 +4,8 @@ The cost of a line is GPU time × price, rounded once, so that a reader can reco
 each segment instead. A *rounding* line contains the difference. So all lines and corrections together equal the ledger
 to the last digit.
 
-If the price of a generation did not change in the period, its lines are computed from rollups, otherwise from segments.
+Lines are computed from rollups. If the price of a generation changed in the period, its lines are computed from
+segments.
 """
 
 from __future__ import annotations
@@ -85,8 +86,10 @@ class Line:
 class _Held:
     """Represents GPU time of one generation at one price, and its cost in the ledger. Reversed usage is not included.
 
-    `price`: None if no price was valid, so that the time was free of charge. Also None if `kind` is SEVERAL, which
-    means that the time was billed at several prices.
+    `price` is None in two cases:
+
+    - No price was valid, so that the time was free of charge.
+    - `kind` is SEVERAL: the time was billed at several prices.
     """
 
     generation: str
@@ -102,8 +105,8 @@ class _Held:
 class _InClasses:
     """Represents usage in the classes of GPU time that have a price: idle, preemptible and borrowed.
 
-    `seconds`: the GPU-seconds in each class. Some archived time is missing here, because its GPU-seconds in each class
-    are not stored. `unknown`: the amount of money that class prices added to the cost of this missing time.
+    `seconds`: the GPU-seconds in each class. For some archived time, they are not stored and not included. `unknown`:
+    the money that class prices added to the cost of this archived time.
     """
 
     seconds: dict[str, Decimal] = field(default_factory=lambda: dict.fromkeys(Price.CLASSES, FREE))
@@ -118,7 +121,7 @@ class TakenBack:
     - If the correction moved the usage from another payer to the team, they are negative. The bill lines of the team
       then also contain the usage.
 
-    For archived time, the job, the other team and the corrected transactions are not known.
+    For archived time, `job_id`, `job`, `corrects` and `counterpart` are None.
     """
 
     correction: int  # id of the correcting transaction
@@ -187,12 +190,13 @@ def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -
     """Yields one line for each class of GPU time, and up to two lines for the remaining cost.
 
     `held`: GPU time at one price, with its cost in the ledger. `classes`: the part of this time in classes with their
-    own price. Each line covers the part of the time from `begins` to `ends` in which the price was valid.
+    own price. `begins`, `ends`: the period of the bill.
 
     The cost of a class line is its GPU time times the price of the class. The remaining cost is the cost in the ledger
-    minus the cost of all class lines. It is split between two lines. The first has the amount `classes.unknown`, which
-    class prices added for time whose class is not stored. The second has the rest, such as rounding. If one of these
-    two amounts is 0, its line is left out.
+    minus the cost of all class lines. It has two parts, and each part that is not 0 gets a line:
+
+    - `classes.unknown`: what class prices added for time whose class is not stored
+    - the rest, such as rounding
 
     If `held` was billed at several prices, yields only one line, without a price.
     """
@@ -299,10 +303,8 @@ def _of_each_piece(reader: UsageReader, rows: Sequence[UsageRow], *, prices: Seq
     """Returns the GPU time and cost at each price, computed from rollups, for generations whose price changed in the
     period.
 
-    This is used if an earlier release archived a month of the period, because only the rollups of such a month are
-    stored. `rows`: the total usage of these generations. `prices`: the prices in the period. Queries each interval
-    between two price changes separately. An hour in which a price changed does not belong to any of these intervals, so
-    its usage gets a line without a price.
+    `rows`: the total usage of these generations. `prices`: the prices in the period. The usage of an hour in which the
+    price changed gets a line without a price, because a rollup does not say at which price its parts were billed.
     """
     begins, ends = reader.begins, reader.ends
     generations = {row.generation_id for row in rows}
@@ -345,7 +347,7 @@ def _price_of_segment() -> Subquery:
 
 
 def _price_of_hour() -> Subquery:
-    """Returns a subquery that finds the id of the price at which an archived hour was billed.
+    """Returns a subquery for the id of the price at which an archived hour was billed.
 
     An ArchivedHour row stores only the amount per GPU-hour. The subquery finds the first price of the generation that
     has this amount and was valid during part of the hour.
@@ -365,12 +367,11 @@ def _part_of(name: str, begins: datetime, ends: datetime) -> Any:
 
 
 def taken_back(reader: UsageReader) -> list[TakenBack]:
-    """Returns the usage that corrections reversed for the team, and the usage that they moved from other payers to the
-    team.
+    """Returns the effects of corrections on the team's bill, latest correction first.
 
-    The latest correction comes first. If a correction moves usage from one team to another, both teams get the same
-    amounts with opposite signs. Class prices may change the new payer's bill after the correction; the result does not
-    include these later changes. Makes four queries, and one or two more if part of the period is archived.
+    These are the usage that corrections reversed, and the usage that they moved from other payers to the team. If a
+    correction moves usage from one team to another, both teams get the same amounts with opposite signs. Later changes
+    of the new payer's bill by class prices are not included.
     """
     segments, hours = _segments(reader), _archived(reader)
     back = segments.exclude(taken_back=None).annotate(

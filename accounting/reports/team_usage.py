@@ -63,8 +63,7 @@ class Largest:
 class LargestJobs(Largest):
     """Represents the jobs with the most GPU time.
 
-    Archived usage is stored only by whole UTC days. If the period begins or ends within an archived day, the jobs lack
-    the usage of that day.
+    If the period begins or ends within an archived UTC day, the usage of that day is missing.
     """
 
     lacks_before: datetime | None  # archived bills before this moment are missing; None if no bill is missing
@@ -75,8 +74,8 @@ class TeamUsage:
     """Represents a team's usage: by user (most GPU time first), by day (in order of time), and by generation (sorted by
     name).
 
-    `totals` has one row per currency, and at least one row. In time zones whose offset is not a whole hour, `days`
-    lacks part of the archived usage. All other figures are complete.
+    `totals` has one row per currency, and at least one row. In time zones whose offset is not a whole hour, `days` may
+    lack archived usage (see `lacks_before`).
     """
 
     totals: Sequence[UsageRow]
@@ -173,7 +172,6 @@ def _by_name(rows: Rows, names: Names) -> Rows:
 
 
 def _names_of_jobs(plan: UsagePlan, jobs: Sequence[int]) -> dict[int, str]:
-    """Returns the names of the jobs at the time of posting, by job id."""
     parts = [
         some.filter(job_id__in=jobs).values(by_job_id=F("job_id"), by_job=F("job_name"))
         for some in (*plan.rollups(), *plan.segments())
@@ -233,8 +231,7 @@ def _largest(rows: Sequence[Rows], by: str, most: int) -> tuple[list[tuple[int, 
 def _of_size(rows: Rows, most: int) -> list[int]:
     """Returns the indices of the `most` rows with the most GPU time, unsorted. Ignores rows without segments.
 
-    The result contains more than `most` indices if several rows have the same GPU time as the smallest of the `most`
-    rows. It then contains all these rows, and the caller decides which of them to keep.
+    If several rows have the same GPU time as the smallest of these, returns all of them, so more than `most`.
     """
     there = np.flatnonzero(rows.amounts["segments"])
     sizes = rows.amounts["gpu_seconds"][there]

@@ -119,11 +119,8 @@ def usage_report(
     """Returns the usage in [begins, ends) that `viewer` may see, from one consistent read.
 
     A bound of None means no bound. `tenant`: includes only this tenant with its subtree. `user`, `job_id`,
-    `generation`: includes only the usage of this user, job or generation. `by`, `time_zone`, `largest`, `totals` and
-    `job_names` have the same meaning as in `report_of`.
-
-    Makes three queries. Makes one more for the totals if the rows do not contain all usage, and one more for the
-    largest jobs.
+    `generation`: includes only the usage of this user, job or generation. All other arguments have the same meaning as
+    in `report_of`.
     """
     narrow: dict[str, Any] = {"user": user, "job_id": job_id, "generation": generation}
     narrow = {name: value for name, value in narrow.items() if value is not None}
@@ -146,11 +143,14 @@ def report_of(
     - `largest`: a slice of the rows sorted by GPU time, for example slice(0, 10). Without it, the report has all rows,
       sorted by time and names.
     - `totals`: whether the report includes totals.
-    - `job_names`: a queryset of (job_id, label value), because accounting does not know labels. Jobs that are not in it
-      have the label None.
+    - `job_names`: a queryset of (job_id, label value), for reports by label only. Jobs that are not in it have the
+      label None.
 
-    Raises ValueError if `by` contains both day and hour, or both label and job. Also raises ValueError if only one of
-    these is given: a label in `by`, or `job_names`.
+    Raises ValueError in these cases:
+
+    - `by` contains both day and hour, or both label and job.
+    - `by` contains a label, and `job_names` is missing.
+    - `job_names` is given for a report that is not by label.
     """
     if By.DAY in by and By.HOUR in by:
         raise ValueError("a report can be grouped by day or by hour, but not by both")
@@ -201,12 +201,7 @@ def _sums(
     largest: slice | None = None,
     job_names: QuerySet[Any] | None = None,
 ) -> GroupSums:
-    """Returns the sums of each group, with one query.
-
-    Caches the SQL, so that reports that differ only in their tenants reuse it. The SQL is not cached for reports that
-    are rarely repeated: reports with additional filters (such as one job or user) or by label, and reports whose
-    period begins or ends in the middle of a minute.
-    """
+    """Returns the sums of each group, with one query. Caches the SQL of reports that are likely to be repeated."""
     names = [name for one in by for name in (["begins"] if one in (By.DAY, By.HOUR) else COLUMNS[one])]
     names.append("currency")
     scope = plan.scope
@@ -288,12 +283,12 @@ def _groups(by: tuple[By, ...]) -> Groups:
 def _in_zone(row: UsageRow, zone: ZoneInfo, unit: str | None) -> UsageRow:
     """Returns the row with its start converted to local time.
 
-    `unit`: "day" or "hour" if the rows are grouped by day or hour; otherwise None. If clocks are set back at midnight,
-    a day has two midnights, and the row of this day gets the first one.
+    `unit`: "day" or "hour" if the rows are grouped by day or hour; None if they are not.
     """
     if row.begins is None:
         return row
     local = row.begins.astimezone(zone)
+    # A day with two midnights gets the first one.
     return replace(row, begins=local.replace(fold=0) if unit == "day" else local)
 
 

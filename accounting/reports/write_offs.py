@@ -19,11 +19,10 @@ def written_off(
     """Returns the write-offs in the closed part of [first, last), grouped by the fields `names` of the usage segments.
 
     The keys of the result are the values of these fields. `books`: the clusters' ledgers to include. Leaves out
-    archived time. Makes two queries.
+    archived time.
 
-    A write-off is the cost of reversed usage minus the cost of usage that was posted again. If `names` contains the
-    tenant, usage that was moved from one tenant to another appears twice. The former payer has a positive amount, the
-    new payer has the same amount with a negative sign, and the sum of both is 0.
+    A write-off is the cost of reversed usage minus the cost of usage that was posted again. For example, a correction
+    moves usage that costs 5 euros from team A to team B. Grouped by tenant, the result is 5 for A and -5 for B.
     """
     closed = Q(pk__in=[])
     for one in books:

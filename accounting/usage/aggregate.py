@@ -49,12 +49,11 @@ def sum_statement(
     - `largest`: a slice of the groups sorted by GPU-seconds in descending order; only these groups are returned.
     - `job_names`: a queryset of (job_id, name). The name becomes the column "label" of the job's rows. Jobs that are
       not in it get the label None.
-    - `given`: columns in `names` that the other columns determine, such as a job's name if rows are grouped by job id.
-      They are left out of GROUP BY, because grouping by them would not change the result.
+    - `given`: columns in `names` that need not be in GROUP BY, because the other columns determine them. For example,
+      the job id determines the job's name.
 
     Leaves out groups whose segments have all been reversed by corrections. Each result row also contains the number of
-    all groups and the GPU-seconds of the largest group. If there are no result rows, for example because `largest`
-    begins after the last group, the caller does not learn these two numbers.
+    all groups and the GPU-seconds of the largest group.
     """
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
@@ -93,12 +92,11 @@ def sum_statement(
 
 
 def _labelled(every: str, names: str) -> tuple[str, str]:
-    """Returns SQL that adds to each usage row the label of the row's job: a WITH clause, and a source for FROM.
+    """Returns SQL that adds to each usage row the column by_label: a WITH clause, and a source for FROM.
 
-    `every`: SQL for the usage rows, with the column by_job_id. `names`: SQL for rows of (job id, label). The source has
-    the additional column by_label. Labels are looked up only between the lowest and the highest job id of the usage
-    rows. This is fast because the jobs of a period have ids close together.
+    `every`: SQL for the usage rows, with the column by_job_id. `names`: SQL for rows of (job id, label).
     """
+    # Labels are looked up only between the lowest and the highest job id: the jobs of a period have ids close together.
     before = (
         f"WITH parts AS MATERIALIZED ({every}),"  # noqa: S608 - own names
         ' numbers AS (SELECT min("by_job_id") AS least, max("by_job_id") AS most FROM parts),'

@@ -31,8 +31,7 @@ class Books:
 
     @property
     def closed(self) -> Sequence[Book]:
-        """Returns the books (clusters' ledgers) that were opened. Fairlot closes the hours of an opened book one after
-        the other.
+        """Returns the books that were opened: Fairlot closes their hours one after the other.
 
         A book is included even if none of its hours is closed yet.
         """

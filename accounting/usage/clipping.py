@@ -65,9 +65,11 @@ def gpu_seconds_between(start: Combinable, end: Combinable) -> Coalesce:
 def cost_of_each(start: Combinable, end: Combinable, *, of: str = "full_cost") -> ExpressionWrapper[Any]:
     """Returns the expression for each segment's cost from `start` to `end`.
 
-    `of`: the cost column. "full_cost" includes class charges (differences due to prices for idle, preemptible or
-    borrowed time). It exists only in the result of `UsageSegmentQuerySet.with_charges`. "cost" is the cost without
-    class charges.
+    `of`: the column with the segment's cost:
+
+    - "cost": the cost at the plain price.
+    - "full_cost": the cost with class charges (differences due to prices for idle, preemptible or borrowed time). Only
+      querysets from `UsageSegmentQuerySet.with_charges` have this column.
     """
     return ExpressionWrapper(_cost_until(end, of) - _cost_until(start, of), _amount())
 

@@ -48,9 +48,8 @@ class Level:
     def beyond(self, inner: Level, moment: str) -> list[Q]:
         """Returns conditions that select the rows whose start is covered by this level but not by the level `inner`.
 
-        All time that `inner` covers must also be covered by this level. For each book, at most two intervals remain:
-        one before and one after the interval that `inner` covers. Each of them gets one condition. `moment`: the name
-        of the field with the row's start.
+        All time that `inner` covers must also be covered by this level. A row fulfils at most one of the conditions.
+        `moment`: the name of the field with the row's start.
         """
         beyond = []
         for book, (begins, ends) in self.spans.items():

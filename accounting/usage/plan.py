@@ -1,9 +1,13 @@
 """The plan of a usage report: which rollups to read for closed time, and which usage segments for all other time.
 
-There are daily rollups (UTC) by user and by job, and hourly rollups by user. A plan reads the rollup of a day or hour
-under three conditions: the time is closed, lies within the report's period, and belongs to a single row of the report.
-If a daily rollup fulfils these conditions, the plan reads it instead of the hourly rollups, because this takes fewer
-rows.
+There are daily rollups (UTC) by user and by job, and hourly rollups by user. A plan can read a rollup under three
+conditions:
+
+- Its hour or day is closed.
+- Its hour or day lies within the report's period.
+- Its usage belongs to a single row of the report.
+
+The plan prefers daily rollups to hourly ones, because they are fewer.
 """
 
 from __future__ import annotations
@@ -69,12 +73,12 @@ class UsagePlan:
     def lacks_before(self) -> datetime | None:
         """Returns the time before which the report may lack archived usage; None if the report is complete.
 
-        For archived time, the database has only rollups, which cannot be divided. A rollup covers a whole UTC hour; in
-        reports by job, a whole UTC day. The report may lack usage in two cases:
+        For archived time, the database has only rollups. A rollup covers a whole UTC hour; in reports by job, a whole
+        UTC day. Usage may be missing in two cases:
 
-        - The report's period begins or ends in the middle of such a UTC hour or day.
-        - The report has a row for each day or hour, and such a row begins in the middle of a UTC hour or day. For
-          example, days in India begin at 18:30 UTC.
+        - The report's period begins or ends within such an hour or day.
+        - The report has a row for each day or hour, and one of them begins within such an hour or day. For example,
+          days in India begin at 18:30 UTC.
         """
         scope, until = self.scope, self.scope.books.bills_since
         finest = self._levels[-1] if self._levels else None
@@ -122,9 +126,8 @@ class UsagePlan:
     def _left_by(self, finest: Level) -> Iterator[Q]:
         """Yields conditions for the segments in time that rollups do not cover.
 
-        `finest`: the hourly rollups if the plan may read these, otherwise the daily rollups. They cover all time that
-        any rollups cover. Most of the selected segments are in the last few hours, and the conditions are written so
-        that PostgreSQL finds them with indexes.
+        `finest`: the hourly rollups if the plan may read these, and the daily rollups if not. They cover all time that
+        any rollups cover.
         """
         scope = self.scope
         before, after = {}, {}
@@ -138,6 +141,7 @@ class UsagePlan:
                 before[book] = begins
             if scope.ends is None or ends < scope.ends:
                 after[book] = ends
+        # The bounds for all books together let PostgreSQL use indexes.
         if before:
             latest = max(before.values())
             left = Q(month__lte=first_of_month(latest), period__startswith__lt=latest)
@@ -174,8 +178,7 @@ class UsagePlan:
     def _without(self, found: Any, levels: Sequence[Level], moment: str, at: F) -> Any:
         """Returns the query `found` without the rows whose usage the plan reads from the rollups of `levels`.
 
-        `moment`: the name of the field with the start of a row, for filters. `at`: a database expression for the same
-        start, for computations.
+        `moment`: the name of the field with the row's start. `at`: the row's start as a database expression.
         """
         for level in levels:
             covered = level.covered(moment)
@@ -213,12 +216,11 @@ class UsagePlan:
         return rows if tenants is None else rows.filter(tenant__in=tenants)
 
     def _rows_of(self, level: Level, start: Combinable) -> dict[str, Combinable]:
-        """Returns two expressions that show whether a whole rollup belongs to one row of the report.
+        """Returns two expressions, by name. If they have the same value, a whole rollup belongs to one row of the
+        report.
 
-        The rollup covers the UTC day or hour (the unit of `level`) that begins at `start`. The first expression is the
-        report's day or hour that contains the start of the rollup. The second is the report's day or hour that contains
-        the last microsecond of the rollup. If both have the same value, the whole rollup belongs to one row. The keys
-        of the result are the names of the expressions.
+        They are the report's day or hour that contains the first and the last microsecond of the rollup. `level`: the
+        level of the rollup. `start`: the rollup's start.
         """
         end = ExpressionWrapper(start + Value(level.length - MICROSECOND), output_field=DateTimeField())
         return {

@@ -50,11 +50,10 @@ class Groups:
 def grouped_rows(
     plan: UsagePlan, groups: Groups, *, sum_rollups: bool = True, only: Q = EVERYTHING
 ) -> list[QuerySet[Any]]:
-    """Returns queries whose columns are by_NAME for each column NAME in `groups`, and gpu_seconds_sum, cost_sum and
-    segments_sum.
+    """Returns queries with one row per group. If `sum_rollups` is False, queries of rollups have one row per rollup.
 
-    Each query has one row per group. If `sum_rollups` is False, the queries of rollups are not summed and have one row
-    per rollup. `only`: a condition that all rows must fulfil.
+    The columns are by_NAME for each column NAME in `groups`, and gpu_seconds_sum, cost_sum and segments_sum. `only`: a
+    condition that all rows must fulfil.
     """
     rollups = (
         _summed_rollups(plan, groups, only) if sum_rollups else _each_of_rollups(plan, groups, SUMS, only)
@@ -70,9 +69,8 @@ def each_row(
     The columns are by_NAME for each column NAME in `groups`, and NAME_sum for each NAME in `amounts`. `only`: a
     condition that all rows must fulfil.
 
-    If the report's period, or one of its days or hours, ends within a segment, the segment is cut there. The database
-    contains how long a segment was idle or assembling (not all workers of the gang ran yet), but not at which times.
-    Each part therefore gets idle and assembling time in proportion to its length, to the microsecond.
+    A segment is cut where the report's period, or one of its days or hours, begins or ends. Each part gets idle and
+    assembling time (not all workers of the gang ran yet) in proportion to its length.
     """
     start, end = F("part_start"), F("part_end")
     of_each = {
@@ -108,12 +106,9 @@ def _bucket_of_rollups(buckets: Buckets) -> dict[str, Any]:
 def _pieces(plan: UsagePlan, only: Q) -> Iterator[tuple[UsageSegmentQuerySet, dict[str, Any]]]:
     """Yields pairs (query, columns). Each query returns usage segments, clipped to the report's period.
 
-    If the report is divided into days or hours, the segments are also clipped to these. `columns` then has one entry,
-    "begins": the expression for the start of the segment's day or hour. Otherwise `columns` is empty.
-
-    A segment lies within one UTC hour. In some time zones, such as UTC+5:30, a local day or hour begins in the middle
-    of a UTC hour. A segment that begins before this moment and ends after it is cut there into two parts. The two parts
-    are in different queries.
+    If the report is divided into days or hours, the segments are cut at these too. A segment that is cut into two parts
+    is in two queries, once with each part. `columns` then has one entry, "begins": the expression for the start of the
+    segment's day or hour. If the report is not divided, `columns` is empty.
 
     `only`: a condition that all segments must fulfil.
     """

@@ -1,9 +1,9 @@
 """Finds the jobs that used the most GPU time.
 
-A period may have hundreds of thousands of jobs, but a page shows only a few of them. Summing all jobs exactly in
-PostgreSQL, as decimals, takes several times as long as reading only the job id and the GPU-microseconds of each row.
-Therefore Python ranks the jobs with these two numbers, and only the shown jobs are summed exactly. The ranking is exact
-for jobs with less than 2^53 GPU-microseconds, which are 2.5 million GPU-hours.
+A period may have hundreds of thousands of jobs, but a page shows only a few of them. To sum all jobs exactly, as
+decimals, PostgreSQL needs several times as long as to return the GPU-microseconds of each row. So Python ranks the jobs
+by these, and only the shown jobs are summed exactly. The ranking is exact for jobs with less than 2^53 GPU-microseconds
+(2.5 million GPU-hours).
 """
 
 from __future__ import annotations

@@ -38,11 +38,11 @@ class GroupedUsage:
 class UsageReader:
     """Reads the usage in [begins, ends) of `tenant` with its subtree, as far as `viewer` may see it.
 
-    If `tenant` is None, reads the usage of all tenants that `viewer` may see. A `viewer` of None is Fairlot itself,
-    which sees all usage. Usage that a correction moved to another payer counts for the new payer.
+    `tenant`: None means all tenants that `viewer` may see. `viewer`: None means that all usage is visible. Usage that a
+    correction moved to another payer counts for the new payer.
 
-    Create one reader for each report, inside `consistent_read`, and pass it to all functions of the report. Data that
-    several functions need (teams, clusters' ledgers, the rows of jobs) is then queried only once.
+    Create one reader for each report, inside `consistent_read`, and pass it to all functions of the report. The reader
+    queries data that several functions need only once.
     """
 
     def __init__(

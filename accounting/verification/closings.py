@@ -12,15 +12,10 @@ from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 def a_closing_differs_from_what_was_billed() -> Found | None:
     """Finds a closed hour whose closing is missing, or differs from the bills in GPU time or charges.
 
-    The closing of an hour is the ledger transaction that records the hour's GPU time by class. The time at each price
-    is compared separately, because the price may change within the hour.
-
-    Does not compare the currency of the bills with that of the closing:
-
-    - If a price was valid, `a_bill_is_in_another_currency` compares both with the currency of the price.
-    - If no price was valid, the comparison would report false errors, because Fairlot's currency may have changed after
-      the bill and before the closing.
+    Compares the time at each price separately, because the price may change within the hour. Does not compare
+    currencies; `a_bill_is_in_another_currency` does.
     """
+    # Without a valid price, currencies may differ: Fairlot's may have changed between the bill and the closing.
     return first_row(
         "the GPU time or cost of a closed hour differs from the bills of the hour",
         f"""
@@ -78,9 +73,7 @@ def nodes_differ_from_their_closing() -> Found | None:
 def more_is_summed_than_was_held() -> Found | None:
     """Finds an hour for which the rollups contain more GPU time than the hour's closing.
 
-    The closing of an hour is the ledger transaction that records the hour's GPU time by class. Later corrections only
-    reduce the time in rollups or move it to another payer. So the rollups of an hour must never contain more time than
-    the closing.
+    Corrections cannot cause this: they only reduce the time in rollups or move it to another payer.
     """
     return first_row(
         "the rollups of a closed hour contain more GPU time than the transaction that closed the hour",

@@ -75,11 +75,9 @@ def an_account_has_another_unit() -> Found | None:
 
 
 def a_transaction_lacks_vouchers() -> Found | None:
-    """Finds a transaction without vouchers (detailed rows). Ignores trades and corrections of trades, which never
-    have vouchers.
+    """Finds a transaction without vouchers. Ignores trades and corrections of trades, which never have vouchers.
 
-    In archived months, checks only the closings of hours. Their vouchers, the capacity segments (rows with an hour's
-    GPU time by class), are never archived.
+    In archived months, checks only the closings of hours, because their vouchers are never archived.
     """
     without = " UNION ALL ".join(
         f"""
@@ -100,9 +98,9 @@ def a_transaction_lacks_vouchers() -> Found | None:
 
 
 def a_voucher_belongs_nowhere() -> Found | None:
-    """Finds a voucher (detailed row of a transaction) that has no matching transaction.
+    """Finds a voucher that has no matching transaction.
 
-    The transaction must be in the same cluster's ledger and of a matching kind, and its period must contain the
+    The transaction must be of the voucher's kind and in the same cluster's ledger, and its period must contain the
     voucher's time. Also finds a correction or class charge (difference due to the price for idle, preemptible or
     borrowed time) whose usage segment is missing.
     """

@@ -81,8 +81,8 @@ def _unsealed(book: int, record: ArchiveRecord) -> str | None:
 def _must_be_sealed(record: ArchiveRecord) -> bool:
     """Returns whether the hash chain must contain a link that covers the rollups of the archived month.
 
-    Old releases did not make such links. A newer release makes the missing links of earlier months when it archives a
-    month. So the link must exist if a newer release archived this month or a later one.
+    Old releases did not make such links. When a newer release archives a month, it also makes the missing links of
+    earlier months. So the link must exist if a newer release archived this month or a later one.
     """
     if LedgerSeal.objects.filter(of_sums=True, month__gte=record.month).exists():
         return True
@@ -153,10 +153,10 @@ def archived_entries_differ_from_closings() -> Found | None:
 
     Compares two kinds of accounts in each month:
 
-    - Capacity accounts: the entries must sum to 0, because closings add the GPU time that bills subtract.
-    - Revenue accounts: the entries plus the total value in the closings must sum to 0. All currencies are added to one
-      sum, because an earlier release may have billed an hour in one currency and closed it in another.
+    - Capacity accounts: the entries must sum to 0. Bills subtract GPU time, and closings add the same time.
+    - Revenue accounts: the entries plus the total value in the closings must sum to 0.
     """
+    # Currencies are summed together: an earlier release may have billed and closed an hour in different currencies.
     return first_row(
         "the ledger entries of an archived month do not match the closed hours of the month",
         f"""

@@ -39,8 +39,8 @@ def _is_rounded(amount: str, worth: str, decimals: int) -> str:
 def _priced_otherwise(table: str) -> str:
     """Returns the FROM and WHERE clauses of an SQL query for the vouchers (detailed rows) that have a wrong price.
 
-    `table`: the name of the vouchers' table, without the prefix "accounting_". The right price is the price of the
-    voucher's generation that was valid during the voucher's whole time. If no price was valid, the right price is 0.
+    The right price is the price of the generation that was valid during the voucher's whole time; 0 if no price was
+    valid. `table`: the name of the vouchers' table, without the prefix "accounting_".
     """
     return f"""
         FROM accounting_{table} voucher
@@ -86,8 +86,8 @@ def a_closing_has_another_price() -> Found | None:
 def a_bill_is_in_another_currency() -> Found | None:
     """Finds a bill or closing whose currency differs from that of the price valid at its time.
 
-    Ignores usage that was posted again after a correction, because it keeps its currency. Also ignores rows that were
-    posted before the migration that gave prices a currency.
+    Ignores rows from releases in which prices had no currency. Also ignores usage that was posted again after a
+    correction, because it keeps its currency.
     """
     return first_row(
         "a bill or a closed hour is in another currency than its price",
@@ -172,8 +172,7 @@ def a_charge_costs_otherwise() -> Found | None:
 
 
 def a_charge_is_missing() -> Found | None:
-    """Finds idle time without a class charge (difference due to the price for idle time), although idle time has its
-    own price.
+    """Finds billed idle time that lacks its class charge (difference due to the price for idle time).
 
     Ignores generations where preemptible or borrowed time also has a price, because that price could cancel out the
     charge.

@@ -106,8 +106,8 @@ def a_jobs_day_has_another_name() -> Found | None:
 def a_sum_is_of_no_transaction() -> Found | None:
     """Finds a rollup that refers to a ledger transaction that does not exist.
 
-    A rollup refers to the transaction that last changed it: the closing of an hour, or a correction. Daily rollups may
-    have the transaction id 0: the cluster had no GPUs in the last hour of the day, so no transaction closed this hour.
+    A rollup refers to the closing of an hour, or to a correction. A daily rollup may have the transaction id 0: if the
+    cluster had no GPUs in the last hour of the day, no transaction closed this hour.
     """
     queries = " UNION ALL ".join(
         f"""
