@@ -60,12 +60,13 @@ def analyse_last_days(*, actor: User, cluster: Cluster, days: int) -> SharingAna
 def request_analysis(
     *, actor: User | None, cluster: Cluster, begins: datetime, ends: datetime
 ) -> SharingAnalysis:
-    """Requests the analysis of a past period, and returns it. If this period of the cluster was requested before,
-    returns the existing analysis.
+    """Requests the analysis of a past period, and returns it. `actor`: None means that Fairlot makes the request.
 
-    An existing analysis keeps the results of its teams. Only the teams for which it found no result are analysed again.
-    `actor` None means that Fairlot makes the request. Raises NotAllowed unless the actor is an operator. Raises Refused
-    if the period is empty, longer than 31 days, or not over yet.
+    If this period of the cluster was requested before, returns the existing analysis, and analyses again only its teams
+    without a result.
+
+    Raises NotAllowed if the actor is a user who is not an operator. Raises Refused if the period is empty, longer than
+    31 days, or not over yet.
     """
     require(actor, "anomalies.analyse")
     if ends <= begins:
@@ -126,10 +127,9 @@ def is_tried_again(analysis: SharingAnalysis) -> bool:
 
 
 def request_nightly() -> list[SharingAnalysis]:
-    """Requests an analysis of the seven days before the last midnight (UTC) for every attached cluster. Returns these
-    analyses.
+    """Requests an analysis of the seven days before the last midnight (UTC) for every attached cluster.
 
-    Also retries the teams that have no result in recent analyses of attached clusters. An analysis is recent if its
+    Returns these analyses. Also retries the teams without a result in earlier analyses of attached clusters, if their
     period ended at most one day before the last midnight.
     """
     ends = start_of_day(now_from_database())

@@ -30,8 +30,6 @@ from scheduling.models import Cluster, ClusterPause, HeldGpu, Job, JobEvent, Job
 class Seen:
     """The history of a cluster (`past`), with the keys that belong to its indices.
 
-    A Past numbers tenants and generations from 0, and refers to jobs by their primary keys.
-
     - `tenants`: the primary keys of the tenants, in the order of their indices.
     - `generations`: the names of the generations, in the order of their indices.
     """
@@ -263,11 +261,9 @@ def _runs_to_its_end(row: _Row) -> bool:
 def _has_failed(since: datetime, running: datetime | None, until: datetime | None, why: str) -> bool:
     """Returns whether the attempt failed to start, or was lost within STEADY (one minute) after it began to run.
 
-    The analysis assumes that such an attempt did no work.
-
     - `since`: the time at which the attempt got its GPUs.
-    - `running`: the time at which all workers had begun to run. If this never happened, it is None, and the minute
-      counts from `since`.
+    - `running`: the time at which all workers had begun to run; None if this never happened. The minute then counts
+      from `since`.
     - `until`: the time at which the attempt ended; None if it has not ended.
     - `why`: the reason for the end.
     """

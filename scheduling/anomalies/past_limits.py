@@ -25,12 +25,10 @@ class Indices:
 
 
 def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterator[PastLimit]:
-    """Yields the limits of the period that block jobs or make them preemptible when the limit is reached.
+    """Yields the limits of the period that block jobs or make them preemptible. Leaves out limits that only warn.
 
-    Leaves out limits that only warn. Makes two queries.
-
-    Each yielded limit applies either to a tenant's whole subtree or to one user in one tenant. Its times are seconds
-    since `begins`. It refers to tenants, users and generations by the indices that `indices` gives them.
+    A yielded limit applies to a tenant's whole subtree, or to one user in one tenant. Its times are seconds since
+    `begins`. `indices`: the indices of the tenants, users and generations to which limits refer.
     """
     lineages = {one.pk: one.lineage for one in Tenant.objects.filter(pk__in=indices.tenants)}
     quotas = quotas_between(begins, ends, kinds=[Quota.Kind.GPUS], at_limit=BINDING)

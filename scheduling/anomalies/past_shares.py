@@ -22,8 +22,8 @@ class Shares:
     """The average shares of tenants over a period. Each list has one element for each tenant in `tenants` (primary
     keys).
 
-    - `parts`: the fraction of the cluster that the tenant's own users get. The teams below the tenant have their own
-      elements. The fractions sum to 1.
+    - `parts`: the fraction of the cluster that the tenant's own users get, without the teams below. The fractions sum
+      to 1.
     - `user_tickets`: a tuple with the tickets of each of the tenant's users who have jobs.
     - `places`: for each (tenant, user) pair, the index of the user's tickets in the tuple of the tenant.
     """
@@ -35,12 +35,10 @@ class Shares:
 
 
 def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int, int]]) -> Shares:
-    """Returns the average shares of all tenants that had tickets in the period or that occur in `users`, and of their
-    ancestors.
+    """Returns the average shares of tenants in the period.
 
-    `users` are the (tenant, user) pairs that have jobs. A tenant's share in the result is only the share of the
-    tenant's own users. The teams below the tenant have separate shares, because in rounds they compete with these
-    users. Makes three queries.
+    Includes the tenants that had tickets in the period or that occur in `users`, and all their ancestors. `users`: the
+    (tenant, user) pairs that have jobs.
     """
     stretches = list(tickets_between(begins, ends))
     pairs = sorted(users)
@@ -52,6 +50,7 @@ def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int
     tickets, parts = _usual(
         stretches, holders, parent, _otherwise(stretches, found) + [DEFAULT_TICKETS] * len(pairs)
     )
+    # Teams below a tenant compete with its own users, so they have separate shares.
     inner = set(parent)
     own = np.array([0.0 if i in inner else parts[i] for i in range(len(found))])
     places: dict[tuple[int, int], int] = {}
@@ -80,10 +79,8 @@ def _tree(stretches: Sequence[PastTickets], with_jobs: Collection[int]) -> list[
 def _otherwise(stretches: Sequence[PastTickets], tenants: Sequence[Tenant]) -> list[float]:
     """Returns, for each tenant, the tickets to assume in intervals that have no record of the tenant's tickets.
 
-    - If at least one of `stretches` (intervals) has a record of the tenant's tickets: 0, because the tenant had no
-      tickets in the other intervals.
-    - If no interval has such a record: the tenant's present tickets, because imported history has no records of
-      tickets.
+    - If another interval has such a record: 0, because the tenant had no tickets in the intervals without a record.
+    - If no interval has one: the tenant's present tickets, because imported history has no records of tickets.
     """
     known = {holder for one in stretches for holder in one.tickets}
     return [0.0 if (one.pk, None) in known else float(one.tickets) for one in tenants]
@@ -98,7 +95,7 @@ def _usual(
     """Returns two lists with one element for each of `holders`: the average tickets, and the average fraction of the
     cluster.
 
-    A holder is a tenant, or a user in a tenant. Longer intervals weigh more in the averages.
+    A holder is a tenant, or a user in a tenant. Intervals count in proportion to their length.
 
     - `stretches`: the intervals of the period, each with the tickets that holders had in it.
     - `parent`: the index of each holder's parent.

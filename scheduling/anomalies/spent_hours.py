@@ -27,10 +27,9 @@ Hourly = Sequence[tuple[datetime, Decimal]]
 
 @dataclass(frozen=True, slots=True)
 class SpentHours:
-    """An interval in which a used-up limit affected the jobs of `tenant`. The limit belongs to this tenant or to an
-    ancestor.
+    """An interval in which a used-up limit of `tenant`, or of one of its ancestors, affected the jobs of `tenant`.
 
-    `user` None means that the jobs of all users of the tenant were affected; `generation` None means all generations.
+    `user`: None means the jobs of all users. `generation`: None means all generations.
     """
 
     tenant: int
@@ -42,10 +41,7 @@ class SpentHours:
 
 
 def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
-    """Returns the intervals in [begins, ends) in which a used-up limit blocked jobs or made them preemptible.
-
-    The tenant of an interval is the one whose jobs were affected; the limit may belong to an ancestor of this tenant.
-    """
+    """Returns the intervals in [begins, ends) in which a used-up limit blocked jobs or made them preemptible."""
     found = []
     quotas = quotas_between(begins, ends, kinds=Quota.OF_A_PERIOD, at_limit=BINDING)
     for _, some in groupby(quotas, lambda past: past.quota.pk):
@@ -92,17 +88,11 @@ def when_spent(
 def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int, int | None, Hourly]]:
     """Yields (tenant, user, usage by hour) for each tenant or user to which the limit applies.
 
-    The usage is in money for a limit on money, and in GPU-seconds for other limits. It is counted until `ends`.
-    Counting begins before `begins`, because earlier usage counts towards the limit too:
+    - Limit on users: yields each user in each tenant of the limit's subtree, with this user's usage in this tenant.
+    - Any other limit: yields each tenant of the subtree, with `user` None and the usage of the whole subtree.
 
-    - Limit per month or quarter: from the start of the month or quarter in which `begins` is.
-    - Limit on the last N days: from N days before `begins`.
-
-    The limit belongs to a tenant and applies to this tenant's subtree:
-
-    - Limit on users: yields each user in each tenant of the subtree, with this user's usage in this tenant.
-    - Any other limit: yields each tenant of the subtree with `user` None. The usage is always that of the whole
-      subtree.
+    The usage is in money for a limit on money, and in GPU-seconds for other limits. It begins with the limit's period
+    that contains `begins`, for example at the start of the month, and ends at `ends`.
     """
     first, _ = period_of(quota.period, quota.days, begins)
     tenants = list(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))

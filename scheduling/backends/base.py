@@ -1,13 +1,11 @@
 """The interface between the scheduler and the backends that run gangs. A backend carries out orders and reports states;
 it decides nothing.
 
-Every order names the epoch of its lease (the number of the job's attempt). A caller may repeat an order, for example
-after a crash: only the first one has an effect. An order for an attempt that a newer attempt has replaced has no effect
-either.
+Every order names an attempt of a job by its number, the epoch. Repeated orders have no effect, and neither have orders
+for an attempt that a newer attempt has replaced.
 
 Backends report no timestamps. They report how many seconds ago something happened, measured with the machine's
-monotonic clock. The caller subtracts these seconds from the current time of the database's clock, so a wrong wall clock
-does no harm.
+monotonic clock. So a wrong wall clock does no harm.
 """
 
 from __future__ import annotations
@@ -318,23 +316,21 @@ class Backend(Protocol):
     def announce(self, *, service: int, name: str, job_id: int) -> None:
         """Makes the DNS name `name` resolve to the ready replicas of the service with ID `service`. Idempotent.
 
-        `job_id` is the ID of a job that runs, or once ran, a replica of the service. The backend needs it to find the
-        service's team. Does nothing on clusters that give services no DNS names.
+        `job_id`: a job that runs, or once ran, a replica of the service. It tells the backend the service's team. Does
+        nothing on clusters that give services no DNS names.
         """
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
         """Removes the DNS name `name` that `announce` created for the service with ID `service`. Idempotent.
 
-        `job_id` is the ID of a job that runs, or once ran, a replica of the service. The backend needs it to find the
-        service's team.
+        `job_id`: a job that runs, or once ran, a replica of the service. It tells the backend the service's team.
         """
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`.
 
-        `last_attempt` is the epoch of the last attempt whose output the caller expects; 0 if no attempt ran. The
-        chunk's `complete` is true if the chunk reaches the end of the log and no attempt up to `last_attempt` will
-        write more.
+        `last_attempt`: the epoch of the last attempt whose output the caller expects; 0 if no attempt ran. The chunk's
+        `complete` is true if the chunk reaches the end of the log, and no attempt up to `last_attempt` will write more.
         """
 
     def log_size(self, *, job_id: int, rank: int) -> int:
@@ -359,5 +355,7 @@ class LogUnreadable(BackendError):
 
 
 class Unanswered(BackendError):
-    """Raised when the caller cannot know whether an order took effect: the cluster did not answer, or its answer does
-    not say. The cluster has not rejected the order."""
+    """Raised when nobody knows whether an order took effect: the cluster did not answer, or its answer does not say.
+
+    Not raised if the cluster rejected the order.
+    """

@@ -128,10 +128,10 @@ class Api:
     def delete(
         self, path: str, *, uid: str, version: str | None = None, grace_seconds: int | None = None
     ) -> Object:
-        """Deletes the object at `path` and the objects that it owns.
+        """Deletes the object at `path` and the objects that it owns. `grace_seconds` replaces a pod's grace period.
 
-        Deletes the object only if its UID is `uid` and, when `version` is given, its resourceVersion is `version`.
-        Otherwise raises Changed. `grace_seconds` replaces a pod's grace period.
+        Raises Changed if the object's UID is not `uid`. If `version` is given, also raises Changed if the object's
+        resourceVersion is not `version`.
         """
         conditions = {"uid": uid} if version is None else {"uid": uid, "resourceVersion": version}
         options: Object = {"propagationPolicy": "Background", "preconditions": conditions}

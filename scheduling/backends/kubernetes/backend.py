@@ -112,9 +112,8 @@ class KubernetesBackend:
 
     - `owner`: identifies this installation of Fairlot in the labels of its objects.
     - `logs`: the folder that contains one folder per job. At most `log_streams` logs are followed at the same time.
-    - `settle`: called with the API client and a job ID, for example before each start. Creates the namespace of the
-      job's tenant if it is missing.
-    - `preload`: called with a job ID by the method `preload`. Reads from the database what `settle` needs for this job.
+    - `settle`: called with the API client and a job ID. Creates the namespace of the job's tenant if it is missing.
+    - `preload`: called with a job ID. Reads from the database what `settle` needs for this job.
     - `is_bare`: called with a job ID; returns whether the job runs as a bare pod, that is, without a Job. The result
       for a job never changes.
     """
@@ -235,11 +234,10 @@ class KubernetesBackend:
         self.start(gang)
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Removes a gang from this process's cache, if the gang no longer exists in the cluster and its latest lease
-        has the token `token`.
+        """Removes a gang from this process's cache, if it no longer exists in the cluster and its latest lease has the
+        token `token`.
 
-        Deletes nothing in the cluster. An ended Job stays in the cluster for a day, and an ended bare pod for some
-        minutes.
+        Deletes nothing in the cluster.
         """
         if self._watch:
             self._watch.view.forget(job_id, token)
@@ -325,9 +323,8 @@ class KubernetesBackend:
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`.
 
-        `last_attempt` is the epoch of the last attempt whose output the caller expects; 0 if no attempt ran. The
-        chunk's `complete` is true if the chunk reaches the end of the log and no attempt up to `last_attempt` will
-        write more.
+        `last_attempt`: the epoch of the last attempt whose output the caller expects; 0 if no attempt ran. The chunk's
+        `complete` is true if the chunk reaches the end of the log, and no attempt up to `last_attempt` will write more.
         """
         files = files_of(self.logs, job_id)
 
@@ -388,7 +385,6 @@ class KubernetesBackend:
         return orders.stop(job_id, epoch=epoch, token=token)
 
     def _path(self, thing: Object) -> str:
-        """Returns the API path of `thing`, which is a Job or a bare pod."""
         about, kind = thing["metadata"], PODS if objects.is_bare(thing) else JOBS
         return f"{kind.format(about['namespace'])}/{about['name']}"
 

@@ -177,13 +177,11 @@ class ClusterCache:
                 del self._gangs[job_id]
 
     def node_gpus(self) -> list[NodeGpus] | None:
-        """Returns the GPUs of all nodes if a node has changed since the last result, or if the last result is
-        NODES_EVERY seconds old. Otherwise returns None.
-
-        The result is repeated after NODES_EVERY seconds even if nothing has changed. The reason is that the caller
-        cannot store some changes of a node while jobs run on it. The repetition lets the caller try again.
+        """Returns the GPUs of all nodes. Returns None if no node has changed since the last result, and this result is
+        less than NODES_EVERY seconds old.
         """
         with self._lock:
+            # Repeated even without changes: the caller cannot store some changes while jobs run on a node, and retries.
             if not self._hosts_changed and time.monotonic() - self._offered_at < NODES_EVERY:
                 return None
             self._hosts_changed, self._offered_at = False, time.monotonic()
@@ -405,8 +403,7 @@ class ClusterCache:
     def _evaluate(self, job_id: int, gap: float) -> None:
         """Computes the gang's status from its Job and pods, and stores it.
 
-        `gap` is the longest time in seconds for which a change of the gang may have gone unnoticed. The stored time of
-        a change is therefore never more than `gap` seconds ago.
+        `gap`: the longest time in seconds for which a change of the gang may have gone unnoticed.
         """
         gang = self._gangs[job_id]
         status = self._deleted(gang) if gang.deleted else _look(gang)
@@ -439,12 +436,10 @@ class ClusterCache:
         return replace(gang.status, phase=Phase.ENDED, since=None, end=End.DELETED, message=DELETED)
 
     def _when(self, moment: datetime | None, gap: float) -> float:
-        """Converts `moment`, a time on the cluster's clock, to the monotonic clock. Returns the current time if
-        `moment` is None.
+        """Converts `moment`, a time on the cluster's clock, to the monotonic clock. None means the current time.
 
-        `gap` is the longest time in seconds for which a change may have gone unnoticed. The result is always within the
-        last `gap` seconds. If `moment` is earlier, the result is the time `gap` seconds ago. If `moment` is in the
-        future, the result is the current time.
+        `gap`: the longest time in seconds for which a change may have gone unnoticed. A time before the last `gap`
+        seconds becomes the time `gap` seconds ago, and a future time becomes the current time.
         """
         age = (self._wall() - moment).total_seconds() if moment else 0.0
         return time.monotonic() - min(max(0.0, age), gap)

@@ -37,15 +37,14 @@ class ClusterEvents:
     def take(self) -> Sequence[ClusterEvent]:
         """Returns new events about known gangs since the last call. Also stores new denials in the cache.
 
-        A denial is the reason why the Job controller could not create a pod. One call stores the denial and returns the
-        event that reported it. Fairlot may stop a gang because of a stored denial, and users then see the reason in
-        this event.
+        A denial is the reason why the Job controller could not create a pod.
         """
         now = time.monotonic()
         words, self._waiting = self._waiting, []
         for mirror in self.mirrors:
             new, denials = mirror.take()
             words += [(now + WAIT_SECONDS, word) for word in new]
+            # Stored in the call that returns the event: if a denial stops a gang, users see the reason in the event.
             for denial in denials:
                 self.view.record_denial(*denial)
         found: list[ClusterEvent] = []

@@ -117,7 +117,7 @@ def requested(pod: Object) -> Counter[str]:
 
     - while the pod runs: the GPUs of all main containers and sidecars together
     - while the pod starts: the largest number of GPUs that an init container needs together with the sidecars that
-      started before it. Only the largest number counts, because init containers run one after the other.
+      started before it
     """
     together: Counter[str] = Counter()
     sidecars: Counter[str] = Counter()

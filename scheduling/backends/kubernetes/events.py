@@ -79,10 +79,9 @@ def job_of_pod(name: str) -> tuple[int, int] | None:
 
 
 def job_of(about: Object) -> int | None:
-    """Returns the ID of one of Fairlot's jobs if `about` refers to the Kubernetes Job of that job. Otherwise returns
-    None.
+    """Returns the ID of one of Fairlot's jobs if `about` refers to the Kubernetes Job of that job; None if it does not.
 
-    `about` is the reference to the object that an event concerns.
+    `about`: the reference to the object that an event concerns.
     """
     ours = job_of_pod(f"{about.get('name', '')}-0-x") if about.get("kind") == "Job" else None
     return ours[0] if ours else None
@@ -197,13 +196,13 @@ class Events:
         self._denials: list[tuple[int, str, Denial]] = []  # (job ID, UID of its Job, denial)
 
     def take(self) -> tuple[Sequence[EventText], Sequence[tuple[int, str, Denial]]]:
-        """Returns a pair with what is new since the last call: the texts of events, and the denials (reasons why pods
-        could not be created).
+        """Returns a pair with what is new since the last call: the texts of events, and the denials.
 
-        Each denial is a triple: the job's ID, the UID of its Kubernetes Job, and the reason.
+        A denial says why a pod could not be created. It is a triple: the job's ID, the UID of its Kubernetes Job, and
+        the reason.
 
-        Kubernetes may report an event several times. The event's text is returned only the first time. Its denial is
-        returned each time, because the pod still cannot be created.
+        If Kubernetes reports an event several times, its text is returned only once. Its denial is returned each time,
+        because the pod still cannot be created.
         """
         with self._lock:
             words, self._texts = self._texts, []

@@ -124,8 +124,8 @@ def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
     4. The pod was ordered to end: STOPPED.
     5. All other cases: FAILED. The exit code is None if Kubernetes does not report one.
 
-    In the cases 1, 3 and 4 the exit code is None. An exit code of 0 would not mean success then, because programs that
-    save their state on SIGTERM often exit with 0.
+    In the cases 1, 3 and 4 the exit code is None: programs that save their state on SIGTERM often exit with 0, which
+    would look like success.
     """
     ordered = objects.is_ordered_to_end(pod) and _ended_after(pod, _ordered_at(pod))
     if ordered and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
@@ -188,9 +188,9 @@ def orphan_status(pods: Sequence[Object]) -> GangStatus | None:
 
 
 def because(end: End, message: str) -> str:
-    """Encodes the reason why Fairlot itself stopped a gang: joins `end` and `message` to one text.
+    """Joins `end` and `message`, the reason why Fairlot itself stopped a gang, to one text.
 
-    `message` is the reason in words for users. `_why_stopped` decodes the text.
+    `message`: the reason in words for users. `_why_stopped` splits the text again.
     """
     return f"{end.value}: {message}"
 

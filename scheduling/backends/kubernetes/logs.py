@@ -51,8 +51,7 @@ class QueuedWorker:
 
 @dataclass
 class ReaderThreads:
-    """The reader threads of one kind. Threads of the first kind follow one worker each; threads of the second kind
-    fetch new output from workers in turn."""
+    """The reader threads of one of the two kinds: those that follow one worker each, or those that fetch in turn."""
 
     most: int
     wake: threading.Condition
