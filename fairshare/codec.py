@@ -90,11 +90,11 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 def _by_generation(jobs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the job arrays of a record in the current format, which differs from that of early records in `attained`.
+    """Converts the job arrays of an early record to the current format. Arrays in the current format are returned
+    unchanged.
 
-    In early records, `attained` is an array (J,) with each job's total GPU-seconds. Now it is an array (J, K) with one
-    value for each generation. The total is entered for the first generation, and 0 for the others. Arrays in the
-    current format are returned unchanged.
+    In early records, `attained` (J,) has each job's total GPU-seconds. Now it has one value for each generation, (J,
+    K). The total becomes the value of the first generation.
     """
     had = jobs.get("attained")
     if had is not None and had.ndim == 1:

@@ -1,15 +1,15 @@
 """Computes how many GPUs of each generation the jobs of an account can use together.
 
-A job that accepts several generations uses only one of them at a time. One number for each generation is therefore not
-enough. Instead, an account has one number for each set S of generations, called `rank[S]`. It counts the GPUs of all
-jobs of the account that accept at least one generation of S.
+A job may accept several generations, but uses only one of them at a time. An account therefore has one number for each
+set S of generations, called `rank[S]`: the GPUs of all its jobs that accept at least one generation of S.
 
-An account can use certain amounts of the generations if they pass a test for every set S: the amounts for the
-generations in S add up to at most `rank[S]`. Otherwise it cannot use all of them. Mathematically, the usable amounts
-form a *polymatroid*.
+An account can use certain amounts of the generations if, for every set S, the amounts for the generations in S add up
+to at most `rank[S]`. For example, an account has one job of 4 GPUs that accepts two generations. Its rank is 4 for each
+set that contains one of them or both. So it can use 4 GPUs of either generation, but not 4 GPUs of each.
 
-The rank of an inner account is the sum of its children's ranks. Limits reduce ranks. The test remains exact after both
-operations. A set is an integer whose bit k stands for generation k, so there are 2^K sets.
+The rank of an inner account is the sum of its children's ranks. Limits reduce ranks. After both, the condition is still
+exact, because the usable amounts form a *polymatroid*. A set is an integer whose bit k stands for generation k, so
+there are 2^K sets.
 """
 
 from __future__ import annotations
@@ -82,8 +82,7 @@ def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
 
 
 def room(rank: Floats, held: Floats, step: Floats) -> float:
-    """Returns how far an account can follow a change of its GPUs: the largest factor f ≥ 0 for which it can use `held`
-    + f × `step` GPUs.
+    """Returns the largest factor f ≥ 0 for which an account can use `held` + f × `step` GPUs.
 
     - `rank` (2^K,): GPUs that the account can use of each set of generations.
     - `held` (K,): GPUs of each generation that the account has.

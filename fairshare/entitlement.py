@@ -29,10 +29,9 @@ def entitlements(view: Snapshot) -> Floats:
 
 
 def private_clusters(view: Snapshot, tree: Tree, able: Bools) -> Floats:
-    """Returns each account's entitlement before it is rounded, as an array (T, K) of GPUs of each generation.
+    """Returns the same as `entitlements`, but not rounded: each account's GPUs of each generation, as an array (T, K).
 
-    `entitlements` returns the same numbers, rounded to 9 decimals. `able` (J, K): whether each job may run on each
-    generation; False for preemptible jobs, which earn no entitlement.
+    `able` (J, K): whether each job may run on each generation; False for preemptible jobs, which earn no entitlement.
     """
     weight = active_tickets(with_claims(view.accounts), tree, view.jobs.account, able)
     return by_tickets(tree, weight, capacity_of(view.cluster))

@@ -54,18 +54,16 @@ def finish_time_fairness(
 ) -> float | None:
     """Returns the finish-time fairness ρ of an ended job: its actual time divided by its time alone on its fair part.
 
-    If ρ is above 1, the job lost time by sharing. Definition: Themis (NSDI '20), section 3, ρ = T_shared / T_ideal,
-    where T_ideal is the run time alone on 1/n of the cluster.
+    If ρ is above 1, the job lost time by sharing. Source: Themis (NSDI '20), section 3, ρ = T_shared / T_ideal.
 
-    - `seconds`: T_shared, from submit to end.
+    - `seconds`: the actual time (T_shared), from submit to end.
     - `weight` (K,): the value of one GPU of each generation.
-    - `held` (K,): GPU-seconds that the job held on each generation. Multiplied by `weight`, they are the job's work.
+    - `held` (K,): GPU-seconds that the job held on each generation.
     - `entitled` (K,): the tenant's entitlement from submit to end, in GPU-seconds of the generations that the job
       accepts.
-    - `sharers`: average number of unfinished jobs of the tenant, this job included. Each of them is due an equal part
-      of the entitlement.
-    - `gpus`: GPUs of the gang, the most that the job can use at the same time. T_ideal values each of them at the
-      average `weight` of the GPUs that the job really held.
+    - `sharers`: average number of unfinished jobs of the tenant, this job included. The fair part of each of them is an
+      equal part of the entitlement.
+    - `gpus`: GPUs of the gang, the most that the job can use at the same time.
 
     Returns None if the job held nothing, took no time or was entitled to nothing.
     """
@@ -75,6 +73,7 @@ def finish_time_fairness(
     part = float(entitled @ weight) / seconds / max(sharers, 1.0)
     if part <= 0:
         return None
+    # The gang's GPUs count with the average weight of the GPUs that the job really held.
     alone = work / min(gpus * work / all_held, part)
     return seconds / alone
 
@@ -105,12 +104,8 @@ def _ramp(points: Floats, moments: Floats) -> Floats:
 def own_speeds(rate: Floats, gpus: Ints) -> Floats:
     """Returns the relative speed of each generation as measured by a tenant's own jobs, as an array (K,).
 
-    1. Each generation is compared with one base generation. For each job that was measured on both, its rate on the
-       generation is divided by its rate on the base. The speed of the generation is the mean of these ratios. It is NaN
-       if no job was measured on both.
-    2. All speeds are divided by the lowest, so that the slowest generation has speed 1.
-
-    The base is the generation whose jobs have the most measurements on other generations.
+    For each job that was measured on a generation and on a base generation, the two rates are divided. The speed of the
+    generation is the mean of these ratios, or NaN if there are none. All speeds are then divided by the lowest.
 
     `rate` (J, K): steps per second, NaN where unknown. `gpus` (J,): GPUs of each job, its weight in the means.
     """
@@ -121,6 +116,7 @@ def own_speeds(rate: Floats, gpus: Ints) -> Floats:
     if not known.any():
         return speed
     beside = together.sum(axis=1) - together.diagonal()
+    # The base is the generation whose jobs have the most measurements on other generations.
     base = max(range(len(beside)), key=lambda k: (beside[k], together[k, k], -k))
     for k in range(rate.shape[1]):
         both = known[:, base] & known[:, k]

@@ -14,16 +14,15 @@ ROUNDING = 1e-6
 def lent_to(view: Snapshot, plan: Decision) -> Bools:
     """Returns which services and sessions of the plan run on borrowed GPUs, as a mask (J,).
 
-    Guarantees are given to services and sessions in the order of priority. Those of equal priority follow in the order
-    of the view. A service or session runs on borrowed GPUs if too little is left of the guarantee of its account, or of
-    any account above it. Other jobs take nothing from the guarantees: they are preempted before services and sessions,
-    which can therefore use the whole guarantee. Preemptible jobs are never marked. If the policy guarantees nothing, no
-    job is marked.
+    Services and sessions use up the guarantees in the order of priority. Those of equal priority follow in the order of
+    the view. A service or session runs on borrowed GPUs if too little is left of the guarantee of its account, or of
+    any account above it. Preemptible jobs are never marked. If the policy guarantees nothing, no job is marked.
     """
     jobs = view.jobs
     lent = np.zeros(len(jobs), dtype=bool)
     if plan.guaranteed is None or jobs.keeps is None:
         return lent
+    # Other jobs take nothing from the guarantees: they are preempted before services and sessions.
     picked = plan.run[jobs.keeps[plan.run]]
     if jobs.preemptible is not None:  # guarantees do not cover preemptible jobs
         picked = picked[~jobs.preemptible[picked]]

@@ -108,10 +108,9 @@ class Jobs:
     deadline: Floats | None = None
 
     def sharing(self, able: Bools) -> Bools:
-        """Returns where jobs that share by tickets may run, as a mask (J, K): `able`, with False for preemptible jobs.
+        """Returns `able` with False for preemptible jobs, because they do not count when GPUs are shared by tickets.
 
-        `able` (J, K): whether each job may run on each generation. Preemptible jobs get only GPUs that nobody else can
-        use, and do not count when GPUs are shared by tickets.
+        `able` (J, K): whether each job may run on each generation.
         """
         return able if self.preemptible is None else able & ~self.preemptible[:, None]
 

@@ -43,10 +43,9 @@ def with_room(accounts: Accounts) -> Accounts:
 
 
 def with_claims(accounts: Accounts) -> Accounts:
-    """Returns the accounts with caps lowered to what two kinds of limits allow.
+    """Returns the accounts with caps lowered to what `with_room` and their *soft* limits allow.
 
-    The first kind are the limits that `with_room` applies. The second kind are limits beyond which an account's jobs
-    may use only GPUs that nobody else can use.
+    Beyond a soft limit, an account's jobs may still run, but only on GPUs that nobody else can use.
     """
     return _cut(with_room(accounts), accounts.claim, accounts.claim_total, accounts.claim_cost)
 
@@ -64,13 +63,13 @@ def within_borrowing(accounts: Accounts, entitled: Floats) -> Accounts:
 def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settings) -> Limits:
     """Returns the limits that apply when gangs are picked.
 
-    While an account is owed GPU time, its limit on borrowing is higher: by the number of GPUs that would make up for
-    this time in one quantum. A gang that is larger than the limit can therefore run once its account is owed enough
-    time. On average the account stays within its limit.
+    An account that is owed GPU time may borrow more: as many GPUs as would make up for this time in one quantum. So a
+    gang that is larger than the limit on borrowing can still run from time to time.
     """
     room, claims = with_room(accounts), with_claims(accounts)
     if accounts.borrow is not None:
         owed = np.maximum(tree.sums(accounts.owed), 0.0) / settings.quantum
+        # On average, an account stays within its limit on borrowing.
         most = _bound(entitled, accounts.borrow) + owed
         bounded, claims = _cut(room, most), _cut(claims, most)
     else:
@@ -152,9 +151,10 @@ class Quotas:
     def left(self, accounts: Accounts | None = None) -> Left:
         """Returns the GPUs that each account may still get under its caps and those of the accounts above.
 
-        `accounts`: the same accounts with other caps, which are used instead of the original caps. An account that had
-        no cap originally must not get one in `accounts`, because the GPUs that it was given were not counted.
+        `accounts`: the same accounts with other caps, which are used instead. They must not add a cap to an account
+        that had none.
         """
+        # `_used` counts only accounts that had a cap from the start.
         accounts = accounts or self._accounts
         cap = accounts.cap - self._used
         if accounts.cap_cost is not None and accounts.price is not None:

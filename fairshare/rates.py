@@ -13,12 +13,10 @@ LEAST_RATE, MOST_RATE = 1e-100, 1e100
 
 
 def within_reason(rate: Floats) -> Floats:
-    """Returns the rates of jobs, corrected where a rate is implausible, as an array (J, K). NaN means that a rate is
-    unknown.
+    """Returns the rates of jobs with implausible rates corrected, as an array (J, K). NaN means that a rate is unknown.
 
     A rate is implausible if it is below 1/MOST_RATIO of the job's best rate, or if it is extremely large or small. If a
-    job has an implausible rate, all its rates are divided by its best rate. Results below 1/MOST_RATIO are then raised
-    to this number. The division changes neither the job's trades nor its share, which depend only on ratios.
+    job has such a rate, all its rates are divided by its best rate, and then raised to at least 1/MOST_RATIO.
 
     If no job has an implausible rate, returns `rate` itself.
     """
@@ -27,6 +25,7 @@ def within_reason(rate: Floats) -> Floats:
     some = np.flatnonzero(odd.any(axis=1))
     if not len(some):
         return rate
+    # Trades and shares depend only on ratios of rates, so the division does not change them.
     found = rate.copy()
     over_best = np.divide(rate[some], best[some], out=rate[some].copy(), where=rate[some] > 0)
     found[some] = np.where(rate[some] > 0, np.maximum(over_best, 1 / MOST_RATIO), rate[some])

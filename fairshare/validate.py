@@ -23,8 +23,8 @@ def validate(plan: Decision, view: Snapshot) -> None:
     """Raises InvalidPlan unless the plan keeps all rules. A *fill round* is a round that may not preempt.
 
     - Every gang runs with all its workers, on nodes of one generation. No node gives out more GPUs than it has.
-    - No blocked job runs, and no gang runs on a generation that its job does not accept. In a fill round, this rule
-      does not apply to gangs that stay where they run.
+    - No blocked job runs, and no job runs on a generation that it does not accept. A fill round may leave such a gang
+      where it is.
     - No gang starts beyond a limit or on a closed node.
     - In a fill round, every running gang that may keep its GPUs stays where it runs.
     - A round that takes back surplus stops no gang within its account's guarantee.
@@ -136,8 +136,8 @@ def _sorted_places(gangs: Ints, start: Ints, place: Ints) -> Ints:
 def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
     """Returns which running gangs may keep the GPUs that they hold, as a mask (J,).
 
-    Their jobs must still be allowed to run on the generation, and their nodes must have at least the GPUs that gangs
-    hold on them.
+    A gang must give them up if its job can no longer run on the generation, or if one of its nodes has fewer GPUs than
+    gangs hold on it.
     """
     jobs, cluster = view.jobs, view.cluster
     able, _ = may_run(view, tree)
@@ -154,10 +154,10 @@ def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
 
 
 def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
-    """Returns the running gangs of accounts that do not hold too much, as a mask (J,).
+    """Returns which running gangs belong to accounts within their limits and within `bound` (T,) GPUs, as a mask (J,).
 
-    An account holds too much in three cases: it exceeds a limit, it holds more than `bound` (T,) GPUs, or an account
-    above it holds too much. Preemptible gangs always get False, and their GPUs do not count towards `bound`.
+    All accounts above must be within their limits and bounds, too. Preemptible gangs always get False, and their GPUs
+    do not count towards `bound`.
     """
     jobs = view.jobs
     shares = jobs.running_on != NOWHERE
@@ -198,10 +198,10 @@ def _beyond(view: Snapshot, used: Floats) -> tuple[Bools, Bools]:
 
 
 def _within_limits(plan: Decision, view: Snapshot, tree: Tree, starts: Bools) -> None:
-    """Raises InvalidPlan if an account gets additional GPUs under the plan although it then exceeds a limit.
+    """Raises InvalidPlan if an account gets additional GPUs under the plan and then exceeds a limit.
 
-    An account may exceed a limit with gangs that already run, because the limit may have been set later. `starts` marks
-    the picked gangs that get GPUs that they do not hold yet.
+    `starts`: marks the picked gangs that get GPUs that they do not hold yet. Gangs that already run are allowed to
+    exceed a limit, because it may have been set later.
     """
     generation = np.zeros(len(view.jobs), dtype=np.int64)
     generation[plan.run] = plan.generation

@@ -208,11 +208,10 @@ class Economy:
 
     @cached_property
     def _waiting(self) -> dict[tuple[int, ...], Jobs]:
-        """Returns the cache of `snapshot`, a dictionary that is empty at first.
+        """Returns the cache of `snapshot`. A key is a tuple of active jobs, its value is the result of `_all_waiting`.
 
-        A key is a tuple of active jobs. Its value is the job arrays of a snapshot in which all these jobs wait and none
-        has ever run. With the cache, rounds with the same active jobs get the same array objects. A policy can detect
-        this and reuse its results.
+        With the cache, rounds with the same active jobs get the same array objects. A policy can detect this and reuse
+        its results.
         """
         return {}
 

@@ -1,11 +1,14 @@
 """Computes the GPUs that each account is due for a set of jobs. It uses linear programs and no code of any policy.
 
-An account's *private cluster* is its entitlement: the GPUs of each generation that its tickets earn among the accounts
-that have jobs. Its *guarantee* is the most progress that its jobs could make on the private cluster. Its *share* is
-what it is due: its guarantee, and a part of the GPUs that others leave unused.
+- An account's *private cluster* is its entitlement: the GPUs of each generation that its tickets earn among the
+  accounts that have jobs.
+- *Progress* is counted in GPUs: a GPU on which a job runs at half of its best speed counts as half.
+- An account's *guarantee* is the most progress that its jobs could make on the private cluster.
+- An account's *share* is what it is due: its guarantee, and a part of the GPUs that others leave unused. A share counts
+  the GPUs of all generations together.
 
-The shares of siblings are max-min fair by tickets, as far as guarantees permit. This is computed level by level of the
-account tree. A share counts the GPUs of all generations together.
+The shares of siblings are max-min fair by tickets, as far as guarantees permit. They are computed level by level of the
+account tree.
 """
 
 from __future__ import annotations
@@ -159,20 +162,17 @@ class Oracle:
         return best
 
     def progress_of(self, gpus: Floats, account: int) -> float:
-        """Returns the most progress that the account's jobs could make with `gpus` (K,), the GPUs of each generation.
-
-        Progress is counted in GPUs of full speed: a GPU on which a job reaches half of its best speed counts as half.
-        """
+        """Returns the most progress that the account's jobs could make with `gpus` (K,), the GPUs of each
+        generation."""
         return float(self._value @ self.made_of(gpus, account))
 
     @cached_property
     def guarantee(self) -> tuple[Floats, Floats, Floats]:
         """Returns each account's guarantee, as three arrays (T,).
 
-        - The most progress that the account's jobs can make on its private cluster within all limits, counted in GPUs.
-          A GPU on which a job runs at half of its best speed counts as half.
-        - The fewest GPUs with which the account can make this progress.
-        - The most GPUs that it can use while it makes this progress.
+        - The most progress that the account's jobs can make on its private cluster within all limits.
+        - The fewest GPUs with which the jobs can make this progress.
+        - The most GPUs that the jobs can use while they make this progress.
         """
         count = len(self.economy.accounts)
         progress, fewest, most = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -195,11 +195,11 @@ class Oracle:
         return progress, fewest, most
 
     def in_order(self, leaf: int, jobs: Iterable[int]) -> float:
-        """Returns the most progress of a leaf account on its private cluster if earlier jobs in `jobs` have precedence.
+        """Returns the most progress of a leaf account on its private cluster if its `jobs` get GPUs one after the
+        other.
 
-        First, the number of GPUs of each job is decided: as many as it can use among those that earlier jobs leave.
-        Then the generations are chosen so that the total progress is as large as possible. Progress is counted in GPUs:
-        a GPU on which a job runs at half of its best speed counts as half.
+        Each job gets as many GPUs as it can use. The order decides only how many GPUs each job gets. Their generations
+        are chosen so that the total progress is as large as possible.
         """
         rows, bounds = self._limits(self.entitled[leaf])
         held = np.zeros(len(self._class_size))
@@ -214,11 +214,10 @@ class Oracle:
         return 0.0 if best is None else float(self._value * self._below[leaf] @ best)
 
     def _floors(self) -> tuple[list[Floats], list[float]]:
-        """Returns constraints for a linear program that give every leaf at least the progress of its guarantee.
+        """Returns constraints for a linear program: each leaf makes at least the progress of its guarantee.
 
-        The result is a list of rows and a list of bounds, for `row @ x <= bound`. The variables x are those of
-        `_limits`. Inner accounts get such constraints, too, if each job is equally fast on all generations where it may
-        run.
+        The result is a pair of rows and bounds, as in `_limits`. If `plain` is true, it has such constraints for inner
+        accounts, too.
         """
         progress = self.guarantee[0]
         kept = sorted(self.present) if self.plain else self.leaves
@@ -271,9 +270,8 @@ class Oracle:
     def best_trade(self, least: Floats) -> Floats:
         """Returns the progress of each leaf after the best possible trade, as an array (T,).
 
-        Progress is counted in GPUs: a GPU on which a job runs at half of its best speed counts as half. `least` (T,) is
-        the progress that each leaf must keep. The best trade has the largest sum of ratios, where a leaf's ratio is its
-        progress divided by its `least`.
+        `least` (T,): the progress that each leaf must keep. The best trade has the largest sum of progress / `least`
+        over all leaves.
 
         Raises ArithmeticError if no division of the GPUs lets all leaves keep their progress.
         """
@@ -355,8 +353,7 @@ def all_fit(
     """Returns whether all active jobs can be placed so that they run at the same time. Jobs that can never run are
     ignored.
 
-    If `least` (T,) is given, each leaf must also make at least this much progress. Progress is counted in GPUs: a GPU
-    on which a job runs at half of its best speed counts as half.
+    If `least` (T,) is given, each leaf must also make at least this much progress.
 
     Returns None if the answer is unknown: the search took more than `most` steps, or an account has a limit on a single
     generation.

@@ -1,5 +1,11 @@
-"""Holds a simulated economy and computes figures for the promises, such as shares and lag, independently of the
-policy."""
+"""Holds a simulated economy and computes figures for the promises, such as shares and lag, independently of the policy.
+
+- *Progress* is counted in GPUs, or in GPU-quanta over several rounds. A GPU on which a job runs at half of its best
+  speed counts as half.
+- The *lag* of a leaf account is the GPU time that it received minus the GPU time that it was due.
+- *Harmless time* is GPU time on GPUs that no leaf at or behind its share could use, as far as it raises a lag above
+  `fluid`, the deviation under an ideal scheduler.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +49,9 @@ class Played:
 
     @property
     def rounds_and_between(self) -> Iterator[PlayedRound]:
-        """Yields all rounds. Whenever jobs came or went, an additional round precedes the next one.
+        """Yields all rounds, and an additional round before each round for which jobs came or went.
 
-        The additional round has the placements that the policy would have chosen at that time if it had been asked for
-        a round between two quanta.
+        The additional round has the placements that the policy would have chosen in a round between two quanta.
         """
         for one in self.rounds:
             if one.between is not None:
@@ -90,26 +95,19 @@ class Played:
 
     @property
     def lag(self) -> Floats:
-        """Returns how far each leaf was ahead of its share after each of R rounds, in GPU-quanta, as an array (R, T).
+        """Returns the lag of each leaf after each of R rounds, in GPU-quanta, as an array (R, T).
 
-        The lag is the GPU time received minus the GPU time due. A leaf that is behind its share has a negative lag.
-        There are two exceptions:
-        - A leaf harms nobody while it uses GPUs that are of no use to the leaves that are behind their shares. GPU time
-          on these GPUs counts only until the lag of the leaf reaches `fluid`, the deviation that even an ideal
-          scheduler of whole gangs has.
-        - A leaf never counts as behind if its share exceeds what its gangs could use in an empty cluster. Its lag is
-          then 0 instead of negative.
+        A leaf that is behind its share has a negative lag. The lag is 0 instead if the share exceeds what the leaf's
+        gangs could use in an empty cluster. Harmless time is left out.
         """
         return self._counted[0]
 
     @cached_property
     def _counted(self) -> tuple[Floats, Floats]:
-        """Returns a pair of arrays in GPU-quanta: the lag of each leaf after each of R rounds (R, T), and the GPU time
-        that each leaf received in all rounds (T,).
+        """Returns the lag of each leaf after each of R rounds (R, T), and the GPU time that each leaf received in all
+        rounds (T,).
 
-        The lag is the GPU time received minus the GPU time due; the property `lag` describes it. Both arrays leave out
-        the same GPU time, which harms nobody: time on GPUs that are of no use to the leaves that are behind their
-        shares. This time is left out only as far as the lag of the leaf that received it would exceed `fluid`.
+        Both are in GPU-quanta. Harmless time is left out.
         """
         ahead, counted = np.zeros((2, len(self.economy.accounts)))
         found = []
@@ -129,13 +127,11 @@ class Played:
 
     @cached_property
     def _alone(self) -> dict[tuple[int, ...], Floats]:
-        """Returns how much progress each leaf could make in one round if only its own jobs ran.
+        """Returns the progress that each leaf could make in one round if only its own jobs ran, for each set of active
+        jobs.
 
-        The result has an entry for each set of active jobs that occurs. The key is the tuple of active jobs. The value
-        is an array (T,) of progress in GPUs: a GPU on which a job runs at half of its best speed counts as half.
-
-        The numbers are lower bounds. The jobs of a leaf are placed in three orders (as listed, largest first, smallest
-        first), and the best result counts.
+        The keys are tuples of active jobs. The values are arrays (T,). They are lower bounds: a leaf's jobs are placed
+        in three orders, and the best result counts.
         """
         return {active: self._most_alone(active) for active in self._oracles}
 
@@ -164,20 +160,18 @@ class Played:
     def served(self) -> float:
         """Returns the GPU time that all leaves together received, as a fraction of the GPU time due to them, at most 1.
 
-        The fraction is below 1 if gangs leave gaps on nodes. The GPU time that `lag` leaves out, because it harms
-        nobody, is left out here, too.
+        The fraction is below 1 if gangs leave gaps on nodes. Harmless time is left out.
         """
         due = sum(share.sum() for share in self.shares)
         return min(self._counted[1].sum() / due, 1.0) if due else 1.0
 
     @cached_property
     def credit(self) -> list[Floats]:
-        """Returns an upper bound on what each account has saved before each round, in GPU-quanta, as one array (T,) for
-        each round.
+        """Returns an upper bound on each account's savings before each round, in GPU-quanta, as one array (T,) for each
+        round.
 
-        An account saves while it uses fewer GPUs than its guarantee. Its savings are limited by the `memory` setting,
-        and are lost while the account has no jobs. A policy may let accounts save less than this bound. If an account
-        uses more GPU time in a quantum than its guarantee plus the bound, the excess is surplus under any policy.
+        An account saves while it uses fewer GPUs than its guarantee. The `memory` setting limits the savings. An
+        account without jobs loses them. GPU time beyond the guarantee plus this bound is surplus under any policy.
         """
         settings, credit, found = self.economy.settings, np.zeros(len(self.economy.accounts)), []
         largest = max((job.size for job in self.economy.jobs), default=0)
@@ -189,11 +183,7 @@ class Played:
         return found
 
     def progress(self, since: int = 0) -> Floats:
-        """Returns the progress of each leaf from round `since` to the end, as an array (T,).
-
-        Progress is counted in GPU-quanta of full speed: a GPU on which a job runs at half of its best speed counts as
-        half.
-        """
+        """Returns the progress of each leaf from round `since` to the end, in GPU-quanta, as an array (T,)."""
         found = np.zeros(len(self.economy.accounts))
         for one in self.rounds[since:]:
             for j, nodes in one.after.items():
@@ -219,10 +209,9 @@ class Played:
 
 
 def alone(economy: Economy, jobs: list[int]) -> float:
-    """Returns the progress that `jobs` would make in one round if no other jobs ran, counted in GPUs.
+    """Returns the progress that `jobs` would make in one round if no other jobs ran.
 
-    A GPU on which a job runs at half of its best speed counts as half. The jobs are placed in the given order, each on
-    the fastest generation where it fits.
+    The jobs are placed in the given order, each on the fastest generation where it fits.
     """
     free, found = [gpus for _, gpus in economy.nodes], 0.0
     held = np.zeros((len(economy.accounts), economy.generations))

@@ -2,6 +2,9 @@
 
 Where two promises seem to contradict each other, the field `reading` of a promise says how both can be kept. It also
 says which deviations are tolerated.
+
+An account's *savings* are the unused guarantee of earlier rounds. GPUs beyond its guarantee and its savings are
+*surplus*.
 """
 
 from __future__ import annotations
@@ -57,11 +60,10 @@ def _verdict(broken: list[str], figure: float | None = None) -> Verdict:
 
 
 def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]:
-    """Returns which gangs of an account are surplus in the round `one`, that is, beyond its guarantee and its savings.
+    """Returns the surplus gangs of an account in the round `one`, each with its nodes.
 
-    Savings are the unused guarantee of earlier rounds. Which gangs are surplus depends on the order in which the
-    account's gangs are counted. Five orders are tried, and the result has one entry for each: the surplus gangs and
-    their nodes. Gangs within their minimum hold are left out.
+    Which gangs are surplus depends on the order in which the gangs are counted. The result has one entry for each of
+    five orders. Gangs within their minimum hold are left out.
     """
     economy = played.economy
     allowed = played.oracle(one).guarantee[2][account] + played.credit[one.number][account] + EPSILON
@@ -91,12 +93,8 @@ def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]
 def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
     """Returns a sentence if surplus gangs of other accounts keep a waiting job out in the round `one`, otherwise None.
 
-    Surplus gangs are gangs beyond the guarantee and the savings of their account. Savings are the unused guarantee of
-    earlier rounds. Surplus gangs keep the job out if two conditions are met:
-    - With the job, the job's account would still be within its guarantee.
-    - The job would fit if the surplus gangs were gone.
-
-    The sentence names the accounts that have surplus gangs.
+    They keep the job out if it would fit without them, and its account would then still be within its guarantee. The
+    sentence names the accounts that have surplus gangs.
     """
     economy, size = played.economy, played.economy.jobs[job].size
     fewest, use = played.oracle(one).guarantee[1], used(economy, one.after)
@@ -125,8 +123,8 @@ def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
 
 
 def _is_next(played: Played, one: PlayedRound, job: int) -> bool:
-    """Returns whether `job` must be the next job of its account to run: in the round `one`, the owner prefers it to all
-    other waiting jobs of the account that can run."""
+    """Returns whether, in the round `one`, the owner prefers `job` to all other waiting jobs of the account that can
+    run."""
     leaf = played.economy.jobs[job].account
     return not any(
         played.economy.jobs[j].account == leaf
@@ -328,10 +326,9 @@ def _max_min(played: Played, *, limited: bool) -> Verdict | None:
 
 
 def _saturated(oracle: Oracle) -> bool:
-    """Returns whether every leaf account can use its whole private cluster. Nothing is then left for others.
+    """Returns whether every leaf account can use its whole private cluster, so that its share equals its guarantee.
 
-    In this case the shares of accounts equal their guarantees. Always returns False if a job is faster on one
-    generation than on another.
+    Always returns False if a job is faster on one generation than on another.
     """
     progress = oracle.guarantee[0]
     return oracle.plain and all(
@@ -395,12 +392,11 @@ def _busy(played: Played) -> Verdict | None:
 
 def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool:
     """Returns whether `more` additional GPUs would be of the same kind as the GPUs that a leaf holds in the round
-    `one`: guaranteed or surplus.
+    `one`.
 
-    Surplus are GPUs beyond an account's guarantee and its savings (the unused guarantee of earlier rounds). The kind is
-    the same in two cases:
-    - With the additional GPUs, the leaf and all accounts above it would still be within their guarantees.
-    - The leaf or an account above it already has surplus GPUs. The additional GPUs would be surplus, too.
+    There are two cases:
+    - Guaranteed: with the additional GPUs, the leaf and all accounts above it are still within their guarantees.
+    - Surplus: the leaf or an account above it already has surplus GPUs.
     """
     oracle, use = played.oracle(one), played.used[one.number]
     path = played.economy.paths[leaf]
@@ -409,11 +405,11 @@ def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool
 
 
 def _well_packed(played: Played) -> Verdict | None:
-    """Checks that a starting job leaves no GPUs of its node free if a waiting job of its account would have filled the
+    """Checks that no job starts on a node and leaves GPUs free there if a larger waiting job would have filled the
     node.
 
-    Only jobs of one worker are compared. The waiting job must have the same priority, and need exactly the GPUs of the
-    starting job plus the GPUs that stay free.
+    Only jobs of one worker are compared, of the same account and priority. The waiting job needs exactly the GPUs of
+    the starting job plus the GPUs that stay free.
     """
     economy, broken = played.economy, []
     if economy.settings.ordering == "lottery":
@@ -448,10 +444,9 @@ def _well_packed(played: Played) -> Verdict | None:
 
 
 def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
-    """Returns whether a job that fills a node starts in the round `one`. It may then start before the job `first`.
+    """Returns whether a job starts in the round `one` that may start before the job `first` because it fills a node.
 
-    The starting job has the same account and priority as `first`, is larger, has one worker, and leaves no GPU of its
-    node free.
+    It has one worker, is larger than `first`, has the same account and priority, and leaves no GPU of its node free.
     """
     jobs, nodes = played.economy.jobs, played.economy.nodes
     used = [0] * len(nodes)
@@ -470,25 +465,16 @@ def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
 def _saved_for(played: Played, first: int) -> float:
     """Returns an upper bound on the GPU-quanta that were available for `first`, the job that its account wants most.
 
-    Three sums over all rounds are computed for the job's account, and three for each account above it. The bound is the
-    lowest of all these sums, but at least 0. The three sums of an account add up these numbers of each round:
-    - Sum A: the account's guarantee minus the GPUs that its other jobs hold.
-    - Sum B: the account's share minus the GPUs that its other jobs hold.
-    - Sum C: the account's private cluster, counting only the generations where `first` may run.
+    The bound is the lowest of three sums over all rounds, for the job's account and for each account above it:
+    - the account's guarantee minus the GPUs that its other jobs hold
+    - the account's share minus the GPUs that its other jobs hold
+    - the GPUs of the account's private cluster on which `first` may run
 
-    The *other jobs* of an account are the jobs of the account and of all accounts below it, except `first`. Guarantee,
-    share and private cluster are multiplied by `played.served`, because whole gangs cannot use every GPU.
-
-    An *outside job* is a waiting job that belongs neither to the account nor to an account below it, and whose owner is
-    not ahead of its share. A round is *contested* if an outside job would fit if the other jobs of the account were
-    gone. If a round is not contested, a negative number is replaced by 0 in sum A.
-
-    In sums A and B, the GPUs of the other jobs count as 0 in a round that meets three conditions:
-    - `first` waits.
-    - The round is contested, or `first` would fit if the other jobs of the account were gone.
-    - No larger job started instead of `first` to fill a node (promise 8b).
+    The other jobs of an account include the jobs of all accounts below it. Their GPUs do not count in a round in which
+    `first` waits although it, or a job of another account, could have run instead of them.
     """
     economy = played.economy
+    # Guarantee, share and private cluster are multiplied by `served`, because whole gangs cannot use every GPU.
     oracle, found = played.oracle(played.rounds[0]), np.inf
     for account in economy.paths[economy.jobs[first].account]:
         saved = beside = 0.0
@@ -497,13 +483,16 @@ def _saved_for(played: Played, first: int) -> float:
             rest = {j: nodes for j, nodes in one.after.items() if j not in own}
             others = [j for j in one.waiting if account not in economy.paths[economy.jobs[j].account]]
             ahead = played.lag[one.number - 1] if one.number else np.zeros(len(economy.accounts))
+            # Would a waiting job of an outsider who is not ahead of its share fit if the other jobs were gone?
             contested = any(
                 ahead[economy.jobs[j].account] < EPSILON and would_fit(economy, j, rest) for j in others
             )
             had = sum(economy.jobs[j].size for j in own)
+            # The other jobs do not count while `first` waits, unless a larger job started instead to fill a node (8b).
             could_run = contested or would_fit(economy, first, rest)
             if could_run and first not in one.after and not _fills_instead(played, one, first):
                 had = 0
+            # GPUs beyond the guarantee count only in contested rounds.
             least = -np.inf if contested else 0.0
             saved += max(oracle.guarantee[1][account] * played.served - had, least)
             beside += oracle.share[account] * played.served - had

@@ -1,9 +1,12 @@
 """Explains why a job was late: what kept it waiting although it would already have started on its private cluster.
 
-The analysis looks at the times in which the job held no GPUs, from the moment when it would have started on the private
-cluster. These times are cut into equal steps, and each step gets one cause. The cause depends on the GPUs that each
-tenant held at that moment, compared with the GPUs that its tickets would have bought. A cause that lasted less than one
-step may be missed, but it cannot be the main cause.
+The *replay* is the simulation of the tenant's jobs on its private cluster. The *attempts* in this file are running
+gangs.
+
+The analysis looks at the times in which the job held no GPUs, from its first start in the replay on. These times are
+cut into equal steps, and each step gets one cause. The cause depends on the GPUs that each tenant held at that moment,
+compared with the GPUs that its tickets would have bought. A cause that lasted less than one step may be missed, but it
+cannot be the main cause.
 """
 
 from __future__ import annotations
@@ -171,8 +174,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Running totals of the GPU-seconds that a tenant received on the shared cluster, and in the replay on its private
-    cluster."""
+    """Running totals of the GPU-seconds that a tenant received on the shared cluster, and in the replay."""
 
     shared: tuple[Floats, Floats]  # moments, and the total at each
     alone: tuple[Floats, Floats]
@@ -238,10 +240,9 @@ def blame(timeline: Timeline, late: Sequence[LateJob], received: Received) -> li
 
 
 def _would_wait(fate: JobOutcome, moment: float) -> bool:
-    """Returns whether the job would have waited at the moment even on the private cluster. Such time does not make the
-    job late.
+    """Returns whether the job also waited at this moment of the replay. Such time does not make the job late.
 
-    `fate`: the outcome of the job in the replay on the private cluster.
+    `fate`: the outcome of the job in the replay.
     """
     if fate.finish is not None and moment >= fate.finish:
         return False
@@ -267,10 +268,10 @@ def _steps(late: LateJob) -> Iterator[tuple[float, float]]:
 
 
 def _waits(late: LateJob) -> Iterator[tuple[float, float]]:
-    """Yields the intervals (begin, end) in which the job held no GPUs, after its first start in the replay.
+    """Yields the intervals (begin, end) in which the job held no GPUs, from its first start in the replay on.
 
-    The replay is that of the tenant's jobs on the private cluster. If only the job's start was late, the intervals end
-    when the job started. Otherwise they end when the job ended, or with the recorded period if the job had not ended.
+    The last interval ends with the job, or with the recorded period. If only the job's start was late, it ends when the
+    job started.
     """
     job = late.job
     since = late.fate.first_start or 0.0
@@ -316,16 +317,10 @@ def _beside_waiting(late: LateJob) -> dict[Cause, float]:
 def why_waiting(
     timeline: Timeline, late: LateJob, moment: float, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
-    """Returns a pair: why the job waited at `moment`, and the attempts (running gangs) that were in its way.
+    """Returns a pair: why the job waited at `moment`, and the attempts that were in its way.
 
-    `timeline` must have been moved to `moment`. `is_behind`: whether the tenant had by then received clearly fewer
-    GPU-seconds on the shared cluster than in the replay of its jobs on its private cluster. The tolerated difference is
-    the tolerated seconds multiplied by the GPUs of the private cluster.
-
-    The cause is None if the wait does not count as lateness. There are two such cases:
-    - Other tenants held more GPUs than their private clusters have, but the tenant had recently held at least its share
-      on average.
-    - The tenant is not behind, and the job waited only for the tenant's other jobs of equal priority.
+    The cause is None if the wait does not count as lateness. `timeline` must have been moved to `moment`. `is_behind`:
+    whether the tenant had received clearly fewer GPU-seconds by then than in the replay.
     """
     job = late.job
     ineligible = [one.cause for one in job.ineligible if one.begins <= moment < one.ends]
@@ -362,13 +357,11 @@ def _slots(free: Ints, job: PastJob) -> int:
 def _within_limits(
     timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float, *, leaves_idle: bool = False
 ) -> tuple[list[int], list[Key]]:
-    """Returns a pair: the generations on which the limits let the job run at `moment`, and the attempts in its way.
+    """Returns a pair: the generations among `kinds` on which limits let the job run at `moment`, and the attempts in
+    its way.
 
-    `kinds`: the generations that are checked. The attempts in the way are the running gangs that count towards the
-    exhausted limits.
-
-    There are two kinds of limits, and only one is checked. With `leaves_idle`, these are the limits beyond which a job
-    may still use GPUs that nobody else can use. Without it, they are the limits beyond which a job gets no GPUs at all.
+    The attempts in its way count towards the exhausted limits. Only limits with this value of `leaves_idle` are
+    checked; `PastLimit` describes it.
     """
     allowed, using = list(kinds), dict[Key, None]()
     for limit in timeline.limits[job.tenant]:
@@ -384,7 +377,7 @@ def _within_limits(
 
 
 def _on_broken_nodes(timeline: Timeline, k: int, free: Ints) -> list[Key]:
-    """Returns the attempts (running gangs) that have a worker on a partly free node of generation `k`.
+    """Returns the attempts that have a worker on a partly free node of generation `k`.
 
     The GPUs that are free on such nodes are too scattered for the waiting job. `free` has the free GPUs of each node.
     """
@@ -400,18 +393,17 @@ def _on_broken_nodes(timeline: Timeline, k: int, free: Ints) -> list[Key]:
 def _others_or_own(
     timeline: Timeline, late: LateJob, kinds: Sequence[int], free: Ints, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
-    """Returns a pair: why the job waited when no GPUs were free for it, and the attempts (running gangs) that were in
-    its way.
+    """Returns a pair: why the job waited when no GPUs were free for it, and the attempts that were in its way.
 
-    - OVER_BORROWING: other tenants held more GPUs than their private clusters have.
+    - OVER_BORROWING: other tenants held more GPUs than their private clusters have. The cause is None instead if the
+      tenant had recently held its share on average.
     - HARDWARE: GPUs of the cluster were out of use, or the cluster had become smaller.
-    - PRIORITY: other jobs of the tenant went first.
+    - PRIORITY: other jobs of the tenant went first. The cause is None instead if `_is_order_alone` is true and the
+      tenant is not behind.
     - UNEXPLAINED: none of these causes applies.
-    - None: the wait does not count as lateness, as `why_waiting` explains.
 
-    `kinds`: the generations where limits let the job run. `free`: the free GPUs of each node. `is_behind`: whether the
-    tenant has received clearly fewer GPU-seconds on the shared cluster than in the replay of its jobs on its private
-    cluster.
+    None means that the wait does not count as lateness. `kinds`: the generations where limits let the job run. `free`:
+    the free GPUs of each node. `is_behind` is described at `why_waiting`.
     """
     job, tenant, away = late.job, late.job.tenant, False
     for k in kinds:
@@ -449,10 +441,8 @@ def _others_or_own(
 def _is_order_alone(timeline: Timeline, job: PastJob, kinds: Sequence[int], own: Sequence[Key]) -> bool:
     """Returns whether the job waited only for its tenant's other jobs of equal priority.
 
-    `own`: the attempts (running gangs) of the tenant on the generations `kinds`. The result is False in two cases:
-    - One of these gangs has another priority than the job.
-    - On these generations, another user of the tenant holds more GPUs than that user's tickets would buy from the
-      tenant's private cluster.
+    `own`: the tenant's attempts on the generations `kinds`. The result is also False if another user of the tenant
+    holds more GPUs there than that user's tickets would buy from the tenant's private cluster.
     """
     held: dict[int, int] = {job.user: 0}
     for key in own:

@@ -57,7 +57,7 @@ class Attempt:
 
     @property
     def lost(self) -> float:
-        """Returns the number of seconds for which all workers ran, but whose work a later attempt had to repeat."""
+        """Returns how many seconds of `ran` were lost, because a later attempt had to repeat the work."""
         return 0.0 if self.lost_from is None else max(self.ends - max(self.lost_from, self.ready), 0.0)
 
 

@@ -190,21 +190,19 @@ class Purchase:
 def work_of(job: PastJob, past: Past) -> float:
     """Estimates the job's work from its attempts: the seconds that it has to run at speed 1.
 
-    Failed attempts and repeated work do not count. The startup time of the first attempt counts as work. The startup
-    times of later attempts do not count, because they are due to preemptions on the shared cluster.
+    Failed attempts and repeated work do not count. Of the startup times, only that of the first attempt counts.
 
     There are two exceptions:
     - A job that has not ended has infinite work, so that it holds its GPUs until the period ends.
     - If a job ended without running, the time from its arrival to its end counts as work.
-
-    In both cases, less GPU time is left for the tenant's other jobs in the replay, so they start and end later there.
-    Their lateness, which is measured against the replay, is then underestimated rather than overestimated.
     """
+    # Too much work delays the tenant's other jobs in the replay, so that their lateness is rather underestimated.
     if job.ended is None:
         return math.inf
     attempts = [attempt for attempt in job.attempts if not attempt.failed]
     work = math.fsum((attempt.ran - attempt.lost) * job.speeds[attempt.generation] for attempt in attempts)
     if attempts:
+        # Later startups are due to preemptions on the shared cluster.
         first = attempts[0]
         start = first.ready - first.begins - past.rules.switch_cost
         work += max(start, 0.0) * job.speeds[first.generation]

@@ -15,16 +15,13 @@ def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ..
     """Returns the speed of each job on each generation, relative to the job's slowest generation, as one tuple for each
     job.
 
-    The speed is 0 where the job may not run.
+    The speed is 0 where the job may not run. An unknown rate is a known rate of the same job, multiplied by the speed
+    ratio of the two generations: the ratio in the job's team or, if the team has none, in all teams. If there is no
+    ratio, the speed is 1.
 
     - `rates` (J, K): measured steps per second, NaN where not measured.
     - `accepts` (J, K): whether the job may run on the generation.
     - `team` (J,): index of the job's team.
-
-    A rate that was not measured is estimated from a rate of the same job on another generation, multiplied by the speed
-    ratio of the two generations. The ratio is the median over the jobs of the team that were measured on both. If the
-    team has no such jobs, the median over the jobs of all teams is used. If no job was measured on both, the job's
-    speed is 1 on the generation without a rate, the same as on its slowest generation.
     """
     rates = within_reason(rates)
     known = np.isfinite(rates) & (np.nan_to_num(rates) > 0)
@@ -40,8 +37,8 @@ def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ..
 def _ratios(rates: Floats, known: Bools) -> Floats:
     """Returns the speed ratio for each pair of generations, as an array (K, K).
 
-    The entry [a, b] is for the generations a and b. For each job that was measured on both, the rate on b is divided by
-    the rate on a, and the entry is the median of these ratios. It is NaN if no job was measured on both.
+    For each job that was measured on the generations a and b, the rate on b is divided by the rate on a. The entry [a,
+    b] is the median of the results. It is NaN if no job was measured on both.
     """
     kinds = rates.shape[1]
     found = np.full((kinds, kinds), np.nan)
@@ -56,10 +53,8 @@ def _ratios(rates: Floats, known: Bools) -> Floats:
 def _fill(filled: Floats, known: Bools, jobs: Ints, sources: Sequence[Floats]) -> None:
     """Fills in the unknown rates of `jobs` in the array `filled` (J, K), in place.
 
-    An unknown rate is a known rate of the same job on another generation, multiplied by the speed ratio of the two
-    generations. `sources` are arrays of ratios as `_ratios` returns them; a later array is used only if the earlier
-    ones have no such ratio. If several known rates can be used, the one on the generation with the lowest index is
-    taken.
+    An unknown rate is a known rate of the same job, multiplied by the speed ratio of the two generations. `sources`:
+    results of `_ratios`. The first one that has the ratio is used.
     """
     for second in range(known.shape[1]):
         for ratios in sources:

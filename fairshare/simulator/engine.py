@@ -126,8 +126,7 @@ class Engine:
     def run(self, until: float = math.inf) -> Replay:
         """Simulates until all jobs have ended, or until the time `until`, and returns the result.
 
-        A job that can never run waits until the end of the simulation. If there is such a job, set `until`. Without
-        `until`, the simulation would then never end under a scheduler that decides in rounds.
+        If a job can never run, set `until`: without it, the simulation may never end.
         """
         arrivals = sorted(range(len(self.jobs)), key=lambda job: (self.jobs[job].arrival, job), reverse=True)
         decisions, again = 0, math.inf

@@ -117,11 +117,9 @@ class LiveScheduler:
         return self._attained is None and bool(may_stop.all()) and len(np.unique(jobs.account)) == 1
 
     def ask_again(self, state: State) -> float | None:
-        """Returns the time of the next round: the time that the policy asked for, or the end of the quantum if this is
-        earlier.
+        """Returns the time of the next round: the end of the quantum, or an earlier time that the policy asked for.
 
-        Returns None if no round is needed before the next event: no job is active, or `asks_idly` is false and rounds
-        would start nothing.
+        Returns None if no round is needed before the next event.
         """
         if not state.active:
             return None

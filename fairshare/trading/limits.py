@@ -61,11 +61,11 @@ class TradeLimits:
 def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
     """Returns the accounts that trade (the parties), and which party trades for each account, as two arrays.
 
-    - `trades` (T,) marks accounts that are set to trade. A marked account is not a party if an account below it is also
-      marked.
+    `trades` (T,): marks accounts that are set to trade. If an account below a marked account is also marked, only the
+    lower one is a party. An account's own party is the account itself or the nearest party above it.
+
     - The first array has the indices of the parties.
-    - The second array (T,) has, for each account, the position of its party in the first array. An account's party is
-      the account itself or the nearest party above it. NOWHERE means that the account has no party.
+    - The second array (T,) has the position of each account's party in the first array, or NOWHERE if it has none.
     """
     above = trades & (tree.sums(trades.astype(np.float64)) > 1)
     parties = np.flatnonzero(trades & ~above)
