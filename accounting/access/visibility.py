@@ -11,8 +11,8 @@ ANOTHER = "another team"  # replaces the name of a team that a reader may not se
 def sees_all(viewer: User | None, tenant: Tenant | None = None) -> bool:
     """Returns whether a report for `viewer` covers all tenants.
 
-    Returns False if `tenant` is given, because the report then covers only that tenant's subtree. Otherwise returns
-    True if `viewer` is an active operator or admin, or None (Fairlot itself).
+    This is so if `tenant` is None, and `viewer` is None (Fairlot itself) or an active operator or admin. With `tenant`,
+    the report covers only that tenant's subtree.
     """
     return tenant is None and (viewer is None or (viewer.is_active and viewer.is_operator))
 

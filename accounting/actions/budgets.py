@@ -192,12 +192,9 @@ class Outlook:
     def is_covered_by(self, warning: BudgetWarning) -> bool:
         """Returns whether the past `warning` makes a new warning for the same threshold unnecessary.
 
-        The warning stores the spending and the forecast at the time of the warning. A new warning is unnecessary if
-        these stored figures also reach the threshold that results from the budget's amount in this outlook. The amount
-        may have changed since the warning.
-
-        For example, a warning at 80 % of 100 euros stores a spending of 85 euros. If the amount is now 200 euros, 80 %
-        are 160 euros. 85 euros are less, so a new warning is necessary once the spending reaches 160 euros.
+        This is so if the spending or forecast that caused the warning also reaches the threshold for the present
+        amount. For example, a warning at 80 % of 100 euros was sent at 85 euros. If the amount is now 200 euros, the
+        threshold is 160 euros, so a new warning is necessary.
         """
         return _is_reached(warning.threshold, self.amount, warning.spent, warning.forecast)
 
@@ -219,7 +216,7 @@ def outlook_back(budget: Budget, *, now: datetime, held: Iterable[UnbookedUsage]
     """Returns the budget's state at the end of the previous period. The `forecast` in the result is the final spending.
 
     `held`: usage that is not in the ledger yet. Returns None if the previous period ended more than LOOKED_BACK (a day)
-    ago. Also returns None if this budget did not exist when the previous period ended.
+    ago, or if this budget did not exist at that time.
     """
     ends, _ = period_of(budget.period, None, now)
     if now - ends > LOOKED_BACK:
@@ -242,13 +239,11 @@ def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
     """Sends a warning by mail and webhook for each threshold that has been reached. Returns the new warnings.
 
     Normally, a threshold causes only one warning in each budget period. If the budget's amount is raised after the
-    warning, the threshold is higher, and reaching it causes another warning (see `Outlook.is_covered_by`).
+    warning, reaching the new threshold causes another warning. No warning is sent twice if several workers call this
+    function concurrently.
 
-    `stands`: the state of the budget in one period. If this is the present period, this function reads the budget's
-    amount from the database again, because it may have changed. For a past period, it uses the amount in `stands`.
-
-    Several workers may call this function concurrently. A lock on the budget's row serializes the calls, and a database
-    constraint rejects duplicate warnings.
+    `stands`: the state of the budget in one period. If this is the present period, the budget's amount is read from the
+    database again.
     """
     locked = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     budget = locked.filter(pk=stands.budget.pk).first()

@@ -1,18 +1,13 @@
 """Sets the value that an approved request grants (tickets, a limit or a team), and later restores the former value.
 
-The caller must have locked the tenant's row in its transaction, so that other changes of the tenant's tickets or limits
-wait.
+The caller must have locked the tenant's row.
 
-Several grants may change the same value one after the other. Each grant stores the value that it replaced (its former
-value).
+Each grant stores the value that it replaced (its former value). Several grants may change the same value. For example,
+a tenant has 100 tickets, grant A sets them to 150, and then grant B sets them to 200.
 
-- When the newest grant ends, Fairlot restores its former value.
-- When an older grant ends, the value does not change. The next newer grant takes over the former value of the ended
-  grant.
-- If a user sets the value by hand, even to the same number, the ends of these grants no longer change the value.
-
-For example, a tenant has 100 tickets, grant A sets them to 150, and then grant B sets them to 200. If A ends first, the
-tenant keeps 200 tickets. When B ends, the tenant gets 100 tickets again.
+- If B ends first, the tenant gets 150 tickets. When A ends, it gets 100.
+- If A ends first, the tenant keeps 200 tickets. B takes over the former value of A. When B ends, the tenant gets 100.
+- If a user sets the tickets by hand, even to 200, the ends of A and B no longer change them.
 """
 
 from __future__ import annotations
@@ -163,9 +158,8 @@ def end(request: Request) -> str:
 def _next_stacked_grant(request: Request, value: str) -> Request | None:
     """Locks and returns the next newer grant of the same tickets or limit; None if no newer grant is in force.
 
-    `value`: the value that `request` granted, as text. The newer grant stored the value that it replaced (its former
-    value). If the former value of the newer grant differs from `value`, somebody changed the tickets or the limit
-    between the two grants. The function then also returns None.
+    `value`: the value that `request` granted, as text. Also returns None if this is not the former value of the newer
+    grant: somebody has then changed the tickets or the limit between the two grants.
     """
     pile = Request.objects.in_force().filter(
         tenant=request.tenant_id, target=request.target, decided_at__gt=request.decided_at
@@ -183,8 +177,8 @@ def _present_value(request: Request) -> str | None:
     """Returns the present value, as text, of the tickets or the limit that the grant changed; None if the limit is
     gone.
 
-    One number can be written in several ways, such as 2.5 and 2.50. If the present value equals the granted value, the
-    result is written like the granted value. So the caller can compare the texts.
+    If the present value equals the granted value, it is written like the granted value: 2.5 and 2.50 are equal. So the
+    caller can compare the texts.
     """
     if request.kind == Kind.TICKETS:
         return str(request.tenant.tickets)

@@ -98,13 +98,12 @@ def set_price(
 ) -> Price:
     """Sets the price of a GPU-hour from `since` (default: now). Returns the new price.
 
-    The price is valid until the next later price that somebody has already set. If there is no later price, it has no
-    end. `idle`, `preemptible`, `borrowed`: separate prices for GPU time of these classes; None means that
-    `per_gpu_hour` applies. See accounting/closing/class_prices.py. The price is in Fairlot's present currency, and
-    keeps this currency if the setting changes later.
+    The price is valid until the next later price that is already set. It replaces a price that began exactly at
+    `since`. It keeps Fairlot's present currency if the setting changes later. Raises Refused if usage or capacity after
+    `since` is already posted.
 
-    The former price stays valid until `since`. If the former price began exactly at `since`, the new price replaces it.
-    Raises Refused if usage or capacity after `since` is already posted, because a new price never changes the past.
+    `idle`, `preemptible`, `borrowed`: separate prices for GPU time of these classes; None means that `per_gpu_hour`
+    applies. See accounting/closing/class_prices.py.
     """
     require(actor, "price.set")
     generation = _locked(generation)  # new postings wait until the commit

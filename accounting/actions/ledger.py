@@ -50,11 +50,9 @@ def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
     """Lets Fairlot add rows to the hash chains again after this has stopped. Returns the new head (signed link over all
     hash chains).
 
-    `reason`: why the sealing (adding of rows) is resumed; it is stored in the head, and `verify_ledger` prints it. Rows
-    that were written while sealing was stopped are sealed with the content that they have now.
-
-    Does not restore deleted seals (hash-chain links). If a seal of a book (cluster's ledger) was deleted, the book
-    cannot be sealed until somebody restores the seal from a backup.
+    `reason`: is stored in the head, and `verify_ledger` prints it. Rows that were written in the meantime are sealed
+    with the content that they have now. A deleted link of a chain is not restored: that chain cannot continue until
+    somebody restores the link from a backup.
     """
     require(actor, "ledger.correct")
     reason = reason.strip()

@@ -121,9 +121,8 @@ def check_limit(quota: Quota, limit: Decimal) -> None:
 def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
     """Sets a limit in the caller's transaction. The caller must have checked the permission.
 
-    Normally, the former limit is restored at the end of a grant (approved request). `set_quota`, which users call,
-    cancels this restoring for all present grants of the limit. `set_within` does not cancel it, because Fairlot also
-    calls `set_within` at the start and the end of a grant.
+    Unlike `set_quota`, this does not affect grants (approved requests) of the limit: they still restore the former
+    limit when they end.
     """
     lock_limits_of(quota.tenant)
     held = find(quota)
@@ -141,9 +140,8 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
 def remove_within(*, actor: User | None, quota: Quota) -> None:
     """Removes a limit in the caller's transaction. The caller must have checked the permission and locked `quota`.
 
-    Normally, the former limit is restored at the end of a grant (approved request). `remove_quota`, which users call,
-    cancels this restoring for all present grants of the limit. `remove_within` does not cancel it, because Fairlot also
-    calls `remove_within` at the end of a grant.
+    Unlike `remove_quota`, this does not affect grants (approved requests) of the limit: they still restore the former
+    limit when they end.
     """
     audit.record(
         actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=audit_values(quota)

@@ -137,14 +137,12 @@ def approve_within(
 
 
 def end_within(*, request: Request) -> Request | None:
-    """Ends the grant of `request` in the caller's transaction if the grant's end time has passed. Returns the updated
-    request.
+    """Ends the grant of `request` in the caller's transaction. Returns the updated request.
 
-    Restores the former value unless somebody has changed the value since. Returns None if the grant has no end time,
-    ends later, or has already ended.
-
-    Also returns None if the grant cannot end yet, for example because the granted team still has teams below it. The
-    grant then stays in force, and Fairlot tries again later. Only the first failure is recorded and mailed.
+    Restores the former value unless somebody has changed the value since. Returns None in two cases:
+    - The grant has already ended, or its end time has not come.
+    - The grant cannot end yet, for example because the granted team still has teams below it. Fairlot tries again
+      later. Only the first failure is recorded and mailed.
     """
     # The tenants' rows are locked before the request's row, the order of changes by hand.
     tenants = Tenant.objects.select_for_update(no_key=True).filter(pk__in=grants.teams_of(request))
@@ -196,7 +194,7 @@ def requests_soon_to_end() -> QuerySet[Request]:
     """Returns a queryset of the grants that end within a day and need a mail about their end.
 
     Leaves out grants that were approved less than a day before their end. Also leaves out grants for which the mail
-    about the present end time was already sent. If the end time is moved, the new end time needs a new mail.
+    about the present end time was already sent.
     """
     now = now_from_database()
     found = Request.objects.in_force().filter(overtaken_at=None, ends_at__gt=now, ends_at__lte=now + NOTICE)
@@ -248,17 +246,17 @@ def _check_text(text: str, field: str, empty: str) -> None:
 
 
 def _check_user(actor: User, tenant: Tenant, wanted: Mapping[str, Any]) -> None:
-    """Raises Refused if `wanted` contains a limit of a user for whom the manager `actor` may not ask for limits.
+    """Raises Refused if `wanted` contains a limit of a user for whom `actor` must not ask for limits.
 
-    A manager may ask for limits of members of `tenant` or of a team below it. A manager may also ask for limits of
-    users who already have a limit in `tenant`. Operators may ask for limits of any user. The message is the same for
-    users who do not exist, so that it does not reveal who exists.
+    Managers may ask for limits of members of `tenant` or of a team below it, and of users who already have a limit in
+    `tenant`. Operators may ask for limits of any user.
     """
     user = wanted.get("user_id")
     if not user or actor.is_operator:
         return
     members = Membership.objects.filter(user=user, tenant__path__startswith=tenant.path)
     if not members.exists() and not Quota.objects.filter(user=user, tenant=tenant).exists():
+        # The same message for users who do not exist, so that it does not reveal who exists.
         raise Refused("The user is not in this team.", "user")
 
 

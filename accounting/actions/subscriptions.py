@@ -135,11 +135,11 @@ def end_subscription(subscription: ReportSubscription, *, actor: User | None) ->
 def _record(
     subscription: ReportSubscription, what: str, *, actor: User | None, **told: dict[str, str]
 ) -> None:
-    """Writes an audit event about a subscription.
+    """Writes an audit event about a subscription. The event's target is the team of the report, or the user if there is
+    none.
 
-    The target of the event is the team of the report, or the user if the report has no team. `what`: what was done,
-    such as "subscribe". The event's verb is then "statement.subscribe" for a statement, and "report.subscribe" for any
-    other report. `told`: the keyword arguments `before` and `after`, with the values before and after the change.
+    `what`: what was done, such as "subscribe". The event's verb is then "statement.subscribe" for a statement, and
+    "report.subscribe" for any other report. `told`: the arguments `before` and `after` of `audit.record`.
     """
     tenant = subscription.tenant
     is_statement = subscription.report == ReportSubscription.Report.STATEMENT

@@ -172,9 +172,8 @@ def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
 def set_tickets_within(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
     """Sets a tenant's tickets in the caller's transaction. The caller must have checked the permission.
 
-    Normally, the former tickets are restored at the end of a grant (approved request). `set_tickets`, which users call,
-    cancels this restoring for all present grants of tickets to the tenant. `set_tickets_within` does not cancel it,
-    because Fairlot also calls `set_tickets_within` at the start and the end of a grant.
+    Unlike `set_tickets`, this does not affect grants (approved requests) of tickets: they still restore the former
+    tickets when they end.
     """
     tenant = _locked(tenant)
     check_tickets(tickets)

@@ -6,14 +6,11 @@ Whole months are archived, oldest first. These rows of an archived month stay in
 - rollups by hour, day and job
 - the total cost of each hour, by tenant, price and correction
 
-Therefore archiving does not change balances, the totals of closed books (clusters' ledgers), statements, or reports for
-periods of whole hours. Reports by job stay the same only for periods of whole days (UTC), because their rollups are
-daily.
+So archiving does not change balances, the totals of closed books (clusters' ledgers), or statements. Reports stay the
+same for periods of whole hours. Reports by job stay the same only for periods of whole days (UTC).
 
-If a month was archived again after it had been restored, only the newest files can restore it. The seals (links of the
-hash chain) cover the archived vouchers. The rows that stay have separate seals, so that they can be verified without
-the vouchers. Seals also cover the digests of the files, so that nobody can delete a month's vouchers and pretend that
-they were archived.
+The seals (links of the hash chain) cover the vouchers. Separate seals cover the rows that stay, and the digests of the
+files. So nobody can delete a month's vouchers and pretend that they were archived.
 """
 
 from __future__ import annotations
@@ -141,13 +138,10 @@ def archived_months() -> list[date]:
 
 @transaction.atomic(durable=True)
 def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
-    """Moves the vouchers (detailed usage rows) of a month to files in `folder`.
+    """Moves the vouchers (detailed usage rows) of a month to files in `folder`. Returns a summary with the files'
+    digests.
 
-    Returns a summary with the files' digests. The files are complete and synced to disk before the rows are dropped.
-    Also adds the rows that stay in the database to the hash chain. If an earlier release archived months without doing
-    this, adds the rows of these months too.
-
-    Raises Refused unless all these conditions are met:
+    Also adds the rows that stay in the database to the hash chain. Raises Refused unless all these conditions are met:
 
     - The month has ended. It has vouchers in the database, and no older month has any.
     - For each cluster with transactions in the month, all hours of the month are closed, and their class prices (prices
@@ -171,6 +165,7 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     sums = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     with _whole(folder / SUMS_FILE) as opened:
         opened.write(sums.encode())
+    # The files are complete and synced to disk before the rows are dropped.
     _drop(
         month, unsealed_remains(month, {one: files_of(one) for one in archived_months()} | {month: digests})
     )
@@ -184,11 +179,11 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
 
 @transaction.atomic(durable=True)
 def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
-    """Restores the vouchers (detailed usage rows) of an archived month from its files.
+    """Restores the vouchers (detailed usage rows) of an archived month from its newest files. Returns the number of
+    restored rows.
 
-    Returns the number of restored rows. Raises Refused unless the month is the last archived month and the digests of
-    the files match the archive record. Run `manage.py verify_ledger` afterwards to check the restored rows against the
-    hash chain.
+    Raises Refused unless the month is the last archived month and the digests of the files match the archive record.
+    Run `manage.py verify_ledger` afterwards to check the restored rows against the hash chain.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     since = archived_until()
@@ -217,7 +212,6 @@ def archivable_before(now: datetime, *, keep_months: int) -> list[date]:
 
 
 def _months_with_bills() -> Iterator[date]:
-    """Returns an iterator over the months that have usage segments in the database, oldest first."""
     return (month for month in months_with_vouchers() if UsageSegment.objects.filter(month=month).exists())
 
 
@@ -267,7 +261,6 @@ def _part(name: str, month: date) -> str:
 
 
 def _archived_until_before(month: date) -> datetime | None:
-    """Returns the end of the last archived month before `month`; None if no earlier month is archived."""
     older = LedgerTransaction.objects.filter(month__lt=month).exclude(month__in=months_with_vouchers())
     last: date | None = older.aggregate(last=Max("month"))["last"]
     return None if last is None else start_of_month(months_after(last, 1))
@@ -276,10 +269,9 @@ def _archived_until_before(month: date) -> datetime | None:
 def _drop(month: date, remains: list[UnsealedPart]) -> None:
     """Drops the vouchers (detailed usage rows) of the month, and adds the rows that stay to the hash chain.
 
-    `remains`: the hash-chain links to add; they cover the rows that stay. Waits at most half a second for each lock. If
-    a lock is not available in that time, undoes all changes and tries again. So other transactions do not have to wait
-    long for this one. Raises OperationalError after MOST_TRIES failed tries.
+    `remains`: the hash-chain links to add. Raises OperationalError if the locks are not available in MOST_TRIES tries.
     """
+    # Each try waits only briefly for locks, so that other transactions do not have to wait long for this one.
     for _ in range(MOST_TRIES - 1):
         try:
             _try_to_drop(month, remains)
@@ -334,10 +326,8 @@ def _whole(file: Path) -> Iterator[BinaryIO]:
 
 
 def _private(path: str, flags: int) -> int:
-    """Opens a file with mode 0600, because the file contains the usage and prices of all teams.
-
-    Returns the file descriptor. This is an opener for Python's `open`.
-    """
+    """Opens a file with mode 0600 and returns the file descriptor. This is an opener for Python's `open`."""
+    # The file contains the usage and prices of all teams.
     return os.open(path, flags, mode=0o600)
 
 
@@ -385,13 +375,10 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Pa
 
 
 def _load(name: str, month: date, file: Path) -> int:
-    """Loads the archived file of the table `name` as the month's partition. Returns the number of rows.
-
-    A trigger on partitions rejects rows that belong to transactions posted earlier. Therefore the rows are loaded into
-    a new table without triggers, which is then attached as the partition and gets the triggers.
-    """
+    """Loads the archived file of the table `name` as the month's partition. Returns the number of rows."""
     part, parent = _part(name, month), f"accounting_{name}"
     with connection.cursor() as cursor:
+        # The new table gets its triggers last, because they reject rows of transactions that were posted earlier.
         cursor.execute(f"CREATE TABLE {part} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")
         with gzip.open(file) as packed:
             columns = packed.readline().decode().strip()

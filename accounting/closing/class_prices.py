@@ -7,9 +7,8 @@ a charge or a credit for the difference.
 - If time is in several priced classes, idle takes precedence over preemptible, and preemptible over borrowed.
 - For each generation, the borrowed GPU time of a team is known only as a total for the hour. It is spread evenly over
   the team's time that was not preemptible.
-- Corrections do not change the class of any time. So if some usage is reversed before its hour is settled, the
-  remaining usage costs the same as without the correction. If usage is posted again for another payer, that payer pays
-  what the first payer would have paid.
+- Corrections do not change the class of any time. If usage is posted again for another payer, that payer pays what the
+  first payer would have paid.
 """
 
 from __future__ import annotations
@@ -60,14 +59,10 @@ class TimeByClass:
 
 
 def next_hour_to_price(*, book: int) -> datetime | None:
-    """Returns the first closed hour that still needs class prices (prices for idle, preemptible or borrowed time); None
-    if there is no such hour.
+    """Returns the first closed hour with bills that class prices may still change; None if there is no such hour.
 
-    An hour needs class prices if it has bills for which such prices are set. `book`: the id of the cluster whose ledger
-    is searched.
-
-    Also marks all hours before the result as settled, so that class prices can no longer change the bills of these
-    hours. If the result is None, marks all closed hours as settled. Must run in the caller's transaction.
+    All hours before the result are marked as settled: class prices can no longer change their bills. If the result is
+    None, all closed hours are marked. Must run in the caller's transaction. `book`: the id of the cluster.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().filter(book=book).first()
@@ -93,11 +88,11 @@ def next_hour_to_price(*, book: int) -> datetime | None:
 def unsettled(
     begins: datetime, ends: datetime, *, tenants: Collection[int] | None = None, book: int | None = None
 ) -> dict[int, datetime]:
-    """Returns, by book (cluster's ledger), the first moment in [begins, ends) with a bill that is not final.
+    """Returns, by book (cluster's ledger), the first moment in [begins, ends) with a bill that class prices may still
+    change.
 
-    A bill is not final if class prices (prices for idle, preemptible or borrowed time) may still change it. Leaves out
-    books in which all bills are final. `tenants`: considers only the bills of these tenants. `book`: considers only
-    this book. Makes at most two queries.
+    Leaves out books without such a bill. `tenants`: considers only the bills of these tenants. `book`: considers only
+    this book.
     """
     books = ClosedBook.objects.filter(*[] if book is None else [Q(book=book)], priced_until__lt=ends)
     waiting = [
@@ -254,16 +249,12 @@ def _charge(
 
     `preemptible`: the segment's preemptible GPU-seconds. `preemptible_and_idle`: the part of these that was also idle.
     `team`: the sums for the segment's tenant and generation.
-
-    If time is in several priced classes, idle takes precedence over preemptible, and preemptible over borrowed. It is
-    not known which time of the segment was borrowed. Therefore the fraction `team.borrowed_part` counts as borrowed, of
-    the segment's time that is neither preemptible nor billed as idle. If preemptible time has no separate price, it is
-    billed like borrowed time.
     """
     nothing = Decimal(0)
     idle, both = (nothing, nothing) if price.idle is None else (segment.idle, preemptible_and_idle)
     otherwise = segment.gpu_seconds - preemptible - (idle - both)
     only_wanted_here = preemptible - both
+    # It is not known which time of the segment was borrowed, so the team's fraction applies.
     borrowed = (otherwise * team.borrowed_part).quantize(MICRO, ROUND_DOWN)
     if price.preemptible is None:  # without a preemptible price, this time counts in the team's other classes
         borrowed, only_wanted_here = borrowed + only_wanted_here, nothing

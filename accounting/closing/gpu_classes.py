@@ -96,9 +96,8 @@ HELD = ("busy", "idle", "assembling")
 class _Change:
     """Represents the changes on a node at one moment.
 
-    `held`: by (generation, class), the number of GPUs that enter the class at this moment, minus the number that leave
-    it. Counts only GPUs that gangs hold. `condition`: the new condition of the node; None if the condition does not
-    change.
+    `held`: the change in the number of GPUs that gangs hold, by (generation, class). `condition`: the new condition of
+    the node; None if the condition does not change.
     """
 
     held: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
@@ -111,12 +110,10 @@ def classify(
     """Returns the GPU time of one node in one hour by class, for each generation and each interval with a constant
     price.
 
-    For each generation, the hour is divided into intervals at the times at which the price of this generation changes.
     The keys of the result are (generation, index of the interval).
 
-    `bounds`: for each generation, the times at which its intervals begin and end, sorted, in microseconds. The first
-    time is the start of the hour, and the last time is the end of the hour. `conditions`: the states of the node.
-    Before the first one, the number of GPUs is unknown, so only GPUs in `allocations` count.
+    `bounds`: for each generation, the start of the hour, the times at which its price changes, and the end of the hour,
+    in microseconds. `conditions`: the states of the node. Before the first one, only GPUs in `allocations` count.
     """
     begins, ends = (next(iter(bounds.values()))[at] for at in (0, -1))
     changes: dict[int, _Change] = defaultdict(_Change)

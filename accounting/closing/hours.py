@@ -93,15 +93,10 @@ def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> Le
 
 
 def close_empty_days(*, book: int, until: datetime) -> None:
-    """Marks a book as closed until `until`, a midnight (UTC), without posting anything. The newly closed days must be
-    empty.
+    """Marks a book as closed until `until`, a midnight (UTC), without posting anything.
 
-    Empty means that the cluster had no GPUs and no leases; the caller must know this. Must run in the caller's
-    transaction. Raises BookedOtherwise in these cases:
-
-    - Usage was billed in these days.
-    - `until` is not a midnight, or is before the time until which the book is already closed.
-    - The time until which the book is already closed is not a midnight.
+    The caller must know that the cluster had no GPUs and no leases in the newly closed days. Must run in the caller's
+    transaction. Raises BookedOtherwise if usage was billed in this time, or if it is not a whole number of days.
     """
     require_transaction()
     held = ClosedBook.objects.select_for_update().get(book=book)

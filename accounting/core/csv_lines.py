@@ -35,12 +35,9 @@ def escape_cell(cell: object) -> object:
 
 
 def _begins_like_a_formula(text: str) -> bool:
-    """Returns whether a spreadsheet might evaluate the text as a formula.
-
-    Some spreadsheets skip leading invisible characters, or accept full-width signs.
-    """
     if text[:1] in CONTROL:
         return True
+    # Some spreadsheets skip leading invisible characters, or accept full-width signs.
     for char in unicodedata.normalize("NFKC", text):
         if not char.isspace() and unicodedata.category(char)[0] != "C":
             return char in FORMULA

@@ -38,7 +38,7 @@ def with_both_names(data: Mapping[str, Any], new_names: Mapping[str, str]) -> di
 
 
 def _as_json(value: object) -> str:
-    """Returns the value as JSON text, for comparing values. In Python, True would equal 1."""
+    # In Python, True would equal 1.
     return json.dumps(value, default=str)
 
 

@@ -46,12 +46,12 @@ class RowLimit(int):
 class Prepared(Generic[M]):
     """Represents a prepared query. Calling the object with values returns the same list as `list(build(*values))`.
 
-    `build`: a function that returns a queryset. It may pass its arguments to the query, but must not branch on them: it
-    is called once, and later calls with other values of the same types reuse its SQL. Each argument is an integer, a
-    string, a datetime, a list of integers for `__in`, or a RowLimit for a slice.
+    `build`: a function that is called with values and returns a queryset. It must not branch on the values, because its
+    SQL is used again for other values. Each value is an integer, a string, a datetime, a list of integers for `__in`,
+    or a RowLimit for a slice.
 
-    The rows are model objects or, with `values_list`, tuples. `select_related`, `only` and `annotate` are supported. A
-    queryset with `prefetch_related` raises ValueError.
+    The queryset may use `values_list`, `select_related`, `only` and `annotate`. With `prefetch_related`, the call
+    raises ValueError.
     """
 
     def __init__(self, build: Callable[..., QuerySet[M, Any]]) -> None:
@@ -78,15 +78,15 @@ class Prepared(Generic[M]):
 class KeyedQuery:
     """Represents a query that is repeated with different primary keys, such as the ids of a user's tenants.
 
-    `build`: a function that is called with a list of keys, and returns the SQL. It returns None if the query can never
-    find a row. If it is called with an empty list, the SQL must find no rows. If it is called with None, the SQL must
-    find all rows. `build` may use the keys only as parameters of the SQL.
+    `build`: a function that is called with a list of keys or None, and returns the SQL.
+    - For a list, the SQL finds the rows of these keys, and no rows if the list is empty.
+    - For None, the SQL finds all rows.
+    - `build` returns None instead of SQL if the query can never find a row.
 
-    `about`: the cache key of the SQL, together with the number of keys. Two queries with equal `about` and equally many
-    keys must have the same SQL.
+    `about`: identifies the SQL in a cache. Queries with equal `about` and equally many keys must have the same SQL.
 
-    Only the keys are parameters of the prepared statement. All other values, such as datetimes, are constants in its
-    SQL. PostgreSQL then plans for these constants, and reads only the partitions that it needs.
+    The SQL must contain the keys only as parameters. Other values, such as datetimes, become constants in the prepared
+    statement.
     """
 
     about: Hashable
@@ -107,6 +107,7 @@ def _asked_last(question: KeyedQuery, count: int | None) -> tuple[Statement, lis
     keys = None if count is None else [FIRST_MARK + place for place in range(count)]
     if (sql := question.build(keys)) is None:
         return None
+    # With the other values as constants, PostgreSQL reads only the partitions that the query needs.
     statement, places = _statement(*sql, {key: (0, place) for place, key in enumerate(keys or [])})
     return statement, [place for _, place in places if place is not None]
 
@@ -191,13 +192,12 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
 
 
 def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tuple[Statement, list[Place]]:
-    """Returns a prepared statement and, for each of its parameters, the position of the parameter's value in the
-    caller's arguments.
+    """Returns a prepared statement and, for each of its parameters, the position of its value in the caller's
+    arguments.
 
-    `sql`: SQL with one %s for each value in `given`. Some values in `given` are placeholders, and each placeholder
-    stands for one of the caller's arguments. A placeholder becomes a parameter of the statement. Every other value is
-    written into the SQL. `marks`: for each placeholder, the position of its argument. Raises ValueError if a
-    placeholder in `marks` is missing from `given`.
+    `sql`: SQL with one %s for each value in `given`. `marks`: placeholders, each with the position of the argument for
+    which it stands. Placeholders in `given` become parameters. All other values in `given` are written into the SQL.
+    Raises ValueError if a placeholder is missing from `given`.
     """
     shown: list[Any] = []
     numbers: dict[Place, int] = {}
@@ -227,11 +227,10 @@ def _shape(value: Value) -> Any:
 
 
 def _mark(marks: dict[Any, Place], value: Any, at: int, place: int | None) -> int | str | datetime:
-    """Returns a new placeholder of the same type as `value`. Stores in `marks` the position of `value` in the caller's
-    arguments.
+    """Returns a new placeholder of the same type as `value`, and stores its position in `marks`.
 
-    The position is a pair: `at`, the index of the argument, and `place`, the index within the argument if it is a list,
-    else None.
+    `at`: the index of the caller's argument. `place`: the index of `value` within this argument if it is a list, else
+    None.
     """
     mark: int | str | datetime = FIRST_MARK + len(marks)
     if isinstance(value, str):

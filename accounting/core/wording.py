@@ -23,7 +23,7 @@ def to_the_second(local: datetime, now: datetime) -> str:
 
 
 def _clock(local: datetime) -> str:
-    """Returns the time as HH:MM:SS, several times faster than `strftime`."""
+    # several times faster than `strftime`
     return local.isoformat(timespec="seconds")[11:19]
 
 

@@ -1,7 +1,8 @@
 """The hash chain, which reveals later changes of the ledger.
 
-Each book (one cluster's ledger) has its own chain of seals. A seal contains leaves, which are SHA-256 digests of rows.
-Each transaction has two leaves:
+Each book (one cluster's ledger) has its own chain of seals. Each *journal* (an append-only table outside the ledger,
+such as the audit trail) has one, too. A seal contains leaves, which are SHA-256 digests of rows. The *form* of a seal
+is the version of the format of its leaves. Each transaction has two leaves:
 
 - One leaf covers the rows that always stay in the database: the transaction, its entries and the owners of their
   accounts. For the closing of an hour it also covers the capacity segments and node hours.
@@ -12,8 +13,7 @@ the previous seal's digest. So each digest covers all earlier transactions: anyb
 changes of these transactions.
 
 When the vouchers of a month are archived, the chain gets two further seals for the month. One has leaves of the rows
-that stay. The other has leaves of the month's rollups and of the archive files. The rollups need a seal because, after
-archiving, no other rows in the database show which job used how much GPU time.
+that stay. The other has leaves of the month's rollups and of the archive files.
 """
 
 from __future__ import annotations
@@ -205,8 +205,9 @@ class UnsealedPart:
     covers.
 
     - If `month` is None, the link covers new transactions.
-    - If `month` is set, the link covers the rows that stay in the database when this month is archived.
-    - If `of_sums` is also true, the link covers the rollups and the archive files of this month instead.
+    - If `month` is set and `of_sums` is false, it covers the rows that stay in the database when this month is
+      archived.
+    - If `month` is set and `of_sums` is true, it covers the rollups and the archive files of this month.
     """
 
     book: int
@@ -230,12 +231,10 @@ def hold_books(books: Iterable[int]) -> None:
 
 
 def seal_book(book: int) -> int:
-    """Adds the digests of new rows to the hash chain of a book (cluster's ledger) or journal. Returns the number of
-    rows.
+    """Adds the digests of new rows to the hash chain of a book or journal. Returns the number of rows.
 
-    A journal is an append-only table outside the ledger, such as the audit trail. `book`: the id of a cluster, or the
-    negative number of a journal. Raises SealingStopped if a row has been missing from the chain for more than a day, or
-    if sealing is stopped for another reason.
+    `book`: the id of a cluster, or the negative number of a journal. Raises SealingStopped if sealing is stopped, for
+    example because a row has been missing from the chain for more than a day.
     """
     journal = JOURNALS.get(book)
     until: int | None = LAST_OF_ALL
@@ -342,9 +341,7 @@ def seal_all(books: Sequence[int]) -> None:
     """Adds the new rows of these books and journals to their hash chains. Then publishes the newest head if this is
     due.
 
-    A journal is an append-only table such as the audit trail. A head is a signed link over all chains
-    (accounting/ledger/heads.py). If sealing is stopped, logs the reason. `verify_ledger`, /healthz and the admin pages
-    also show this reason.
+    A head is a signed link over all chains (accounting/ledger/heads.py). If sealing is stopped, logs the reason.
     """
     before = heads.last_head()
     told: set[str] = set()
@@ -375,8 +372,8 @@ def _publish(before: LedgerHead | None) -> None:
 def _idle(before: LedgerHead | None) -> None:
     """Appends a head (signed link over all chains) without a seal, if the newest head is at least an hour old.
 
-    The new head proves that Fairlot was running and had nothing to seal. `before`: the newest head at the start of this
-    run of the sealing task. If `before` is None, there are no heads yet, and nothing is appended.
+    The new head proves that Fairlot was running and had nothing to seal. `before`: the newest head before this run of
+    the sealing task. If it is None, nothing is appended.
     """
     now = heads.hold()
     head = heads.last_head()
@@ -390,8 +387,7 @@ def _idle(before: LedgerHead | None) -> None:
 def sealed_until(book: int) -> int:
     """Returns the id of the last transaction that the book's hash chain covers; 0 if the chain is empty.
 
-    For a journal (append-only table such as the audit trail), returns the id of its last covered row. Ignores the links
-    that archiving adds, because they do not cover the complete content of a transaction.
+    For a journal, returns the id of its last covered row. Ignores the links that archiving adds.
     """
     last = LedgerSeal.objects.filter(book=book, month=None).order_by("-number")
     return last.values_list("last_id", flat=True).first() or 0
@@ -401,12 +397,11 @@ def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> li
     """Returns the hash-chain links to add when a month is archived. They cover the rows that stay in the database.
 
     `month`: the month that is being archived. `files`: the digests of the archive files by name, for `month` and for
-    months that were archived earlier. An earlier month gets links only for rows that do not have such a link yet.
-
-    The chain must already contain all transactions of these months. Concurrent postings are allowed, because the
-    transactions of these months no longer change.
+    months that were archived earlier. An earlier month gets only the links that it lacks. The chain must already
+    contain all transactions of these months.
     """
     found: list[UnsealedPart] = []
+    # Concurrent postings are allowed, because the transactions of these months no longer change.
     for one, digests in sorted(files.items()):
         for book in books_of(one):
             found += _unsealed_remains(book, one)
@@ -426,8 +421,8 @@ def books_of(month: date) -> list[int]:
 def leaves_of_sums(book: int, month: date, form: int = NUMBERED) -> bytes:
     """Returns two concatenated digests for a month of a book (cluster's ledger).
 
-    The first digest covers the rollups of usage. The second covers the rows with each node's GPU time by hour
-    (NodeHour). `form`: the version of the leaf format. It decides which columns of the rollups the first digest covers.
+    The first covers the rollups of usage. The second covers each node's GPU time by hour. `form`: decides which columns
+    of the rollups the first digest covers.
     """
     held = HELD_NOW if form >= NUMBERED else HELD
     return _leaf_of(held, book, month) + _leaf_of(NODES, book, month)
@@ -528,13 +523,11 @@ def _append(link: UnsealedPart) -> None:
 def digest_of(link: UnsealedPart | LedgerSeal, before: bytes, sealed_at: datetime) -> bytes:
     """Returns the digest of a hash-chain link. `before` is the digest of the previous link; empty for the first link.
 
-    The digest covers the content of the link and its form (version of the leaf format). If it did not cover the form,
-    somebody could change the stored form to one for which verification compares fewer rows.
-
-    Digests of links in the oldest form, WHOLE, cover less: they never cover the form. They cover the book and the month
-    only if the link is for rollups.
+    The digest covers `before`, the leaves, and the form of the link. In the oldest form, WHOLE, it does not cover the
+    form.
     """
     told = f"sums of {link.month} in {link.book}\n" if link.of_sums else ""
+    # Without this, somebody could change the stored form to one for which verification compares fewer rows.
     if link.form != WHOLE:
         told += f"form {link.form} of {link.month} in {link.book} from {link.first_id} to {link.last_id}\n"
     if link.form >= NUMBERED:
@@ -603,8 +596,8 @@ def _cut(leaves: bytes, size: int) -> list[bytes]:
 def _broken_transactions(seal: LedgerSeal, whole_until: int) -> str | None:
     """Returns a description of how transactions differ from their seal (hash-chain link); None if they match.
 
-    `whole_until`: the id of the last transaction in the previous seals; this seal covers higher ids. For an archived
-    transaction, compares only the digest of the rows that stay, because its detailed rows are not in the database.
+    `whole_until`: the id of the last transaction in the previous seals; this seal covers higher ids. Of archived
+    transactions, only the rows that stay in the database are compared.
     """
     if seal.book in JOURNALS:
         size = begins = ends = ID_BYTES + LEAF_BYTES
@@ -640,9 +633,9 @@ def _difference(
 ) -> str | None:
     """Returns a description of the first difference between rows and the leaves in their seal; None if all rows match.
 
-    A leaf is the digest of a row. A row can be removed, inserted or changed. `keys` and `now`: the keys and leaves of
-    the present rows. `sealed`: the leaves in the seal (hash-chain link). `word`: the word for a row in the description.
-    `is_numbered`: whether each leaf begins with the row's id, so that removed rows can be named.
+    `keys` and `now`: the keys and leaves of the present rows. `sealed`: the leaves in the seal. `word`: the word for a
+    row in the description. `is_numbered`: whether each leaf begins with the row's id, so that removed rows can be
+    named.
     """
     place = next((at for at, (one, was) in enumerate(zip(now, sealed, strict=False)) if one != was), None)
     if place is None:
@@ -670,16 +663,12 @@ def _difference(
 
 
 def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
-    """Returns a description of how a month's rows differ from a seal (hash-chain link) of its rollups; None if they
-    match.
+    """Returns a description of how a month's rows differ from a seal of its rollups; None if they match.
 
-    The rows with each node's GPU time by hour never change, so they are always compared. The usage rollups are compared
-    only if two conditions are met:
-    - `stands` is true: `seal` is the month's last seal of rollups.
-    - The month is archived now. The function reads this from the database.
+    Each node's GPU time by hour never changes, so it is always compared. The usage rollups are compared only if the
+    month is archived now and `stands` is true.
 
-    The reason is that a month can be restored. While it is restored, corrections may change its usage rollups. When it
-    is archived again, it gets a new seal.
+    `stands`: whether `seal` is the month's last seal of rollups.
     """
     month, leaves = seal.month or date.min, bytes(seal.leaves)
     with connection.cursor() as cursor:
@@ -688,6 +677,7 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
     now = leaves_of_sums(seal.book, month, seal.form)
     if now[LEAF_BYTES:] != leaves[LEAF_BYTES : 2 * LEAF_BYTES]:
         return f"the GPU time of nodes in {month:%Y-%m} was changed after the archiving of {month:%Y-%m}"
+    # Corrections may change the rollups of a restored month. When it is archived again, it gets a new seal.
     if not stands or is_back:
         return None
     if now[:LEAF_BYTES] != leaves[:LEAF_BYTES]:
@@ -701,10 +691,10 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
 
 
 def _has_classes(book: int, month: date) -> bool:
-    """Returns whether the stored sums of the month's archived bills contain idle, preemptible or borrowed GPU time.
+    """Returns whether the archived bills of the month contain idle, preemptible or borrowed GPU time.
 
-    Use it only for a month that an earlier release archived. That release stored 0 for idle, preemptible and borrowed
-    time in these sums. If a sum is not 0 now, somebody changed it after the archiving.
+    Use it only for a month that an earlier release archived. That release stored 0 for these classes, so a sum above 0
+    was changed later.
     """
     hours = ArchivedHour.objects.filter(book=book, month=month)
     return hours.exclude(idle=0, preemptible=0, borrowed=0).exists()

@@ -12,9 +12,8 @@ Sealing stops, and somebody must resume it with a reason, if one of these applie
 - It differs from the last published head.
 - It names a seal that no longer exists.
 
-If Fairlot first runs without a signing key and somebody configures one later, the last head is unsigned, so sealing
-stops. Resuming the sealing makes a signed head, which also covers the earlier unsigned heads. Until somebody resumes
-the sealing, the unsigned heads do not count as valid.
+So sealing also stops when somebody configures the first signing key, because the last head is unsigned. Resuming makes
+a signed head, which also covers the unsigned heads. Until then, the unsigned heads do not count as valid.
 """
 
 from __future__ import annotations
