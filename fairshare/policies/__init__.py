@@ -81,10 +81,10 @@ def policy_named(
 
 
 def policy_of(settings: Settings, name: str = DEFAULT, version: int | None = None) -> Policy:
-    """Creates the policy called `name`, and takes its options from `settings`, the scheduler settings of a round.
+    """Creates the policy called `name` with options from `settings`, the scheduler settings of a round.
 
-    Early records of rounds need this: they store the options of the policy as fields of the settings. Options without
-    such a field get their defaults. If `version` is None, the version in force is created: the one that clusters use.
+    Early records of rounds store the options there. Options that are no field of `Settings` get their defaults. If
+    `version` is None, the version in force is created.
     """
     kind = policy_type(name, version)
     known = {one.name for one in fields(kind.options_type)} & {one.name for one in fields(Settings)}

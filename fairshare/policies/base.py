@@ -1,10 +1,9 @@
 """Defines the interface of scheduling policies (`Policy`), and how a policy declares its options (`option`).
 
 In each round, a policy receives a view of the cluster (fairshare.model.Snapshot) and returns a plan
-(fairshare.model.Decision): which gangs run on which nodes until the next round. What it must remember for later rounds
-is its *state*. The driver (fairshare.driver) asks the policy for a plan and validates the plan. Later it reports to the
-policy how much GPU time accounts received, and gets the next state. Live rounds, previews, forecasts and replays all
-use policies through the driver. A policy therefore needs no code for any of these in particular.
+(fairshare.model.Decision): which gangs run on which nodes until the next round. Later, it gets a report on the GPU time
+that accounts received. What it must remember for later rounds is its *state*. The driver (fairshare.driver) calls the
+policy and validates its plans.
 
 Sizes of arrays: T accounts (all teams and users of the ticket tree), K generations (GPU types).
 """
@@ -27,17 +26,18 @@ State: TypeAlias = Mapping[str, Floats]
 
 
 class Need(StrEnum):
-    """Something that the scheduler provides only for policies that ask for it: an input, or additional rounds.
+    """Something that the scheduler provides only for policies that ask for it.
 
-    - `RATES`, `OWN_ORDER` and `ATTAINED` are inputs, such as the measured speeds of jobs.
-    - `RECLAIM` asks for additional rounds within a quantum that may stop gangs. They take surplus back for accounts
-      that lack GPUs of their guarantee.
+    - `RATES`: the measured speeds of jobs on generations.
+    - `OWN_ORDER`: which accounts let their jobs take turns by the GPU time that each job has had.
+    - `ATTAINED`: the GPU-seconds that each job has had, by generation.
+    - `RECLAIM`: rounds within a quantum may stop gangs, to take surplus back for accounts that lack guaranteed GPUs.
+      Without this need, these rounds only fill free GPUs.
     """
 
-    RATES = "rates"  # measured speeds of jobs on generations
-    OWN_ORDER = "own_order"  # accounts whose jobs take turns by the GPU time that each has had
-    ATTAINED = "attained"  # GPU-seconds that each job has had, by generation
-    # Extra rounds within a quantum take surplus back. A policy without this need only fills free GPUs in such rounds.
+    RATES = "rates"
+    OWN_ORDER = "own_order"
+    ATTAINED = "attained"
     RECLAIM = "reclaim"
 
 
@@ -83,15 +83,15 @@ class Policy(Protocol):
     def start(self, view: Snapshot) -> State:
         """Returns the state with which the policy makes its first plan.
 
-        If another policy decided the rounds before, `view.accounts.owed` has the GPU-seconds that it still owed each
-        account; otherwise it has zeros.
+        `view.accounts.owed` has the GPU-seconds that the previous policy still owed each account. It is zero if there
+        was no other policy.
         """
 
     def observe(self, state: State, happened: Happened, view: Snapshot) -> State:
-        """Returns the state after the report `happened`, in which the GPU time that each account received is charged to
-        it.
+        """Returns the next state, in which each account is charged the GPU time that it received.
 
-        `state` is the state before. An account may have received time although it has no jobs in `view` any more.
+        - `state`: the state so far.
+        - `happened`: the report with the GPU time. It can contain time of accounts that no longer have jobs in `view`.
         """
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
@@ -103,8 +103,8 @@ class Policy(Protocol):
     def divide(self, view: Snapshot) -> Floats:
         """Returns each account's share before trades, in GPUs of each generation, as an array (T, K).
 
-        It is the share with which `decide` would begin. Shares depend on the policy. Entitlements are the same for all
-        policies; `fairshare.entitlement.entitlements` computes them.
+        `decide` begins with these shares. They are not the entitlements, which are the same for all policies
+        (`fairshare.entitlement.entitlements`).
         """
 
 

@@ -1,16 +1,12 @@
-"""Computes affinities: how strongly each job should prefer each generation (GPU type), given its account's share.
+"""Computes affinities: how strongly each job should prefer each generation (GPU type), from -1 to 1.
 
-An account has a share of several generations, such as 3 GPUs of A100 and 1 of V100. A gang of 4 GPUs runs as a whole on
-one generation. To use exactly the share, it would run on A100 for 3/4 of the time and on V100 for 1/4. The scheduler
-tracks the GPU time that each account is owed on each generation. A gang moves to a generation once this time reaches a
-threshold.
+The scheduler tracks the GPU time that each account is owed on each generation. A gang moves to a generation once this
+time reaches a threshold. A high affinity lowers the threshold, and a low affinity raises it. So an account's time on a
+fast generation goes to those of its jobs that are much faster there.
 
-If all gangs had the same threshold, an account's time on a fast generation would go to any of its jobs. It should go to
-the jobs that are much faster there. A high affinity to a generation therefore lowers the threshold, and a low affinity
-raises it. Jobs with a high affinity move there earlier and stay longer. The threshold changes by no more than the GPU
-time that the gang uses in one quantum. This delays or advances an account's use of a generation by a bounded amount, so
-that in the long run accounts get the same time of each generation as without affinities (drift plus penalty: Neely,
-Stochastic Network Optimization, 2010, chapter 4).
+The threshold changes by no more than the GPU time that the gang uses in one quantum. The use of a generation is
+therefore delayed or advanced only by a bounded amount. In the long run, accounts get the same time of each generation
+as without affinities (drift plus penalty: Neely, Stochastic Network Optimization, 2010, chapter 4).
 """
 
 from __future__ import annotations
@@ -27,14 +23,13 @@ from fairshare.policies.gandiva_fair.own_order import Rows
 def affinities(jobs: Jobs, able: Bools, share: Floats, evenly: Bools | None) -> Floats:
     """Returns the affinity of each of J jobs to each of K generations, as an array (J, K) of numbers from -1 to 1.
 
-    The numbers come from an ideal division of GPU time: each account gets exactly its share, and a gang may run in
-    parts. Jobs of one account with about the same speeds are treated alike. The affinity of these jobs to a generation
-    depends on the fraction of their GPU time that they get there: it is 1 if they get all of it there, 0 for half of
-    it, and -1 for none.
+    Each account's share is divided among its jobs, as if a gang could run on some of its GPUs only. The affinity of a
+    job to a generation depends on the fraction of the job's GPU time that is there:
+    - 1 for all of it, 0 for half of it, -1 for none of it
+    - always 0 if the job gets no GPU time
+    - always 0 if each job of the account is about equally fast on all generations where it may run
 
-    The affinity is also 0 in two cases:
-    - The job, and all jobs treated like it, get no GPU time.
-    - Each job of the account is about equally fast on all generations where it may run.
+    Jobs of one account with about the same speeds count as one job.
 
     Parameters:
     - `able` (J, K): whether each job may run on each generation.

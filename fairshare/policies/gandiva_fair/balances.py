@@ -3,9 +3,8 @@
 A balance is the GPU-seconds that an account was due (its GPUs in the plan, times the seconds) minus the GPU-seconds
 that it received. If it is positive, the account is behind, and later rounds make up for that. Each account has three
 balances:
-- `guaranteed`: only the account's guaranteed GPUs count as due. The balance is guaranteed time that the account has
-  saved. With it, the guarantee also covers gangs that need more GPUs than are guaranteed. The balance never falls below
-  zero, so that an account does not have to pay back surplus that others lent it.
+- `guaranteed`: only guaranteed GPUs count as due. With time saved here, an account can run a gang that is larger than
+  its guarantee. This balance is never negative, so that nobody has to pay back surplus.
 - `total`: all GPUs of the account's share count as due, guaranteed GPUs and surplus. It decides the order of accounts:
   the account furthest behind relative to its share goes first.
 - `owed`: like `total`, but separate for each generation. It decides on which generation a gang runs.
@@ -40,9 +39,8 @@ class Balances:
 def guaranteed_after_trades(shares: Shares) -> Floats:
     """Returns the guaranteed GPUs that each account still has after trades, by generation, as an array (T, K).
 
-    These are the GPUs in `shares.guaranteed`, with one exception. A trade can leave an account with fewer but faster
-    GPUs. If its share then has fewer GPUs in total than its guarantee, the guarantee is scaled down to the total of the
-    share.
+    A trade can leave an account with fewer but faster GPUs. If its share is then smaller than its guarantee (in GPUs of
+    all generations), the guarantee is scaled down to the size of the share.
     """
     due, most = shares.guaranteed.sum(axis=1), shares.share.sum(axis=1)
     part = np.divide(most, due, out=np.ones_like(due), where=due > most)
@@ -60,23 +58,24 @@ def settle(  # noqa: PLR0917 - in the order of the formula
     active: Bools,
     largest: Floats,
 ) -> Balances:
-    """Returns the balances after `dt` further seconds, from the balances before.
+    """Returns the balances after `dt` more seconds.
 
+    Each account earns its GPUs times `dt`, and what it received is subtracted. If all accounts together received less
+    time of a generation than they were due, they earn less there. First, what they earn from surplus is reduced, then
+    what they earn from guaranteed time, each in proportion.
+
+    A balance stops growing at the larger of two amounts:
+    - `settings.memory` seconds times the account's GPUs (for `guaranteed`, its guaranteed GPUs; otherwise its share)
+    - the GPU time that its largest gang uses in two quanta
+
+    Parameters:
+    - `balances`: the balances before.
     - `shares`: the shares of accounts in these seconds, by the last plan.
     - `received` (T, K): GPU-seconds of each generation that each leaf account received in these seconds.
     - `settings`: only `quantum` and `memory` are used, both in seconds.
-    - `active` (T,): whether the account, or an account below it, has jobs. If not, its balances become zero, because an
-      account earns no credit while it has no jobs.
+    - `active` (T,): whether the account, or an account below it, has jobs. The balances of all other accounts become
+      zero.
     - `largest` (T,): GPUs of the largest gang of the account and of all accounts below it.
-
-    Each account earns its GPUs times `dt`, and what it received is subtracted. Sometimes all accounts together received
-    less time of a generation than they were due, for example because some GPUs stayed free. The missing time is then
-    subtracted from what accounts earn there: first from surplus, then from guaranteed time, in proportion.
-
-    A balance grows no further than the larger of two amounts:
-    - `settings.memory` seconds times the account's GPUs. For `guaranteed` these are its guaranteed GPUs, for `total`
-      and `owed` all GPUs of its share.
-    - The GPU time that its largest gang uses in two quanta.
     """
     leaves = tree.is_leaf[:, None]
     received = np.where(leaves, received, 0.0)
@@ -89,6 +88,7 @@ def settle(  # noqa: PLR0917 - in the order of the formula
     gang = 2 * settings.quantum * largest
     limit = np.maximum(settings.memory * shares.share.sum(axis=1), gang)
     total = _limited(balances.total + earned.sum(axis=1) - got, balances.total, limit, got)
+    # An account earns no credit while it has no jobs.
     total = np.where(active & tree.is_leaf, total, 0.0)
     owed = _limited(balances.owed + earned - received, balances.owed, limit[:, None], received)
 
@@ -114,13 +114,10 @@ def _available_fraction(due: Floats, available: Floats) -> Floats:
 
 
 def _limited(balance: Floats, before: Floats, limit: Floats, received: Floats) -> Floats:
-    """Returns the new `balance`, cut to the range from -(`limit` + `received`) to `limit`. All arguments are
-    GPU-seconds.
+    """Returns `balance`, limited to the range from -(`limit` + `received`) to `limit`. All arguments are GPU-seconds.
 
-    - `before`: the balance before this step. If it was already outside the range, the range is extended to it: the
-      balance may stay there, but move no further away.
-    - `limit`: the greatest balance, as described at `settle`.
-    - `received`: GPU-seconds that the account received in this step.
+    - `before`: the balance before this step. If it was outside the range, the range is extended to include it.
+    - `received`: what the account received in this step.
     """
     limited: Floats = np.clip(balance, np.minimum(before, -limit - received), np.maximum(before, limit))
     return limited

@@ -1,15 +1,15 @@
 """Reduces trades to what the limits of accounts allow: limits on trading, and limits on the GPUs that accounts hold.
 
-In a trade, a seller gives GPUs of a fast generation, and a buyer pays with GPUs of a slow generation. The size of a
-trade is the number of fast GPUs. Seller and buyer are the two sides of the trade. A side is a team, or another account
-that is set to trade, and the GPUs come from its users. A *leg* is what one user account gives and takes in one trade.
+In a trade, a seller gives GPUs of a fast generation, and a buyer pays with GPUs of a slow generation.
+- The *size* of a trade is its number of fast GPUs.
+- The *sides* of a trade are its seller and its buyer. A side is a team, or another account that is set to trade.
+- A *leg* is what one user account of a side gives and takes in one trade.
 
-A limit of an account covers the account and all accounts below it in the tree. A trade *crosses the border* of an
-account if one side is the account or below it, and the other side is not. Only such trades count towards the account's
-limits. For example, a trade between two teams of a department does not count towards the limits of the department,
-because the GPUs stay inside.
+A trade *crosses the border* of an account if exactly one side is the account or below it in the tree. Only trades that
+cross its border count towards the limits of an account. For example, a trade between two teams of a department does not
+count towards the limits of the department, because the GPUs stay inside.
 
-Sizes of arrays: D trades, N legs, T accounts, K generations. The trading module (`trades.py`) uses this one.
+Sizes of arrays: D trades, N legs, T accounts, K generations.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Divided(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """The legs of trades: what one account gives and takes in one trade.
+    """N legs of trades. Each field is an array (N,) with one entry for each leg.
 
-    Each field is an array (N,) with one entry for each leg. `given` and `taken` are numbers of GPUs for each fast GPU
-    of the trade. They must be multiplied by the size of the trade.
+    `given` and `taken` are numbers of GPUs for each fast GPU of the trade. They must be multiplied by the size of the
+    trade.
     """
 
     trade: Ints  # (N,)
@@ -81,14 +81,13 @@ class Legs:
 def ration(gpus: Floats, trade: Ints, capacity_of: Ints, needs: Floats, capacity: Floats) -> Floats:
     """Returns the sizes of D trades, reduced so that no capacity is exceeded, as an array (D,).
 
-    A capacity is an amount on which several trades draw, such as the GPUs that an account may still give away. Earlier
-    trades are served first. For example, two trades of 3 and 2 GPUs may draw one unit for each GPU on a capacity of 4.
-    Their new sizes are then 3 and 1. If a trade draws on several capacities, the scarcest decides.
+    A capacity is an amount that several trades use up, such as the GPUs that an account may still give away. Earlier
+    trades are served first. For example, if trades of 3 and 2 GPUs share a capacity of 4 GPUs, their new sizes are 3
+    and 1.
 
-    - `gpus` (D,): the size of each trade before, in GPUs.
-    - `trade`, `capacity_of` and `needs`: three arrays of the same length. Each position stands for one trade that draws
-      on one capacity. There, `trade` has the index of the trade, `capacity_of` the index of the capacity, and `needs`
-      the units drawn for each GPU of the trade.
+    - `gpus` (D,): the sizes before.
+    - `trade`, `capacity_of` and `needs`: three arrays of equal length. Each GPU of the trade `trade[i]` uses `needs[i]`
+      units of the capacity `capacity_of[i]`. The first two arrays contain indices.
     - `capacity`: the available units of each capacity. Infinite means unlimited; negative numbers count as 0.
     """
     some = np.flatnonzero(np.isfinite(capacity[capacity_of]) & (needs > 0))
@@ -105,11 +104,7 @@ def ration(gpus: Floats, trade: Ints, capacity_of: Ints, needs: Floats, capacity
 
 
 class Borders:
-    """The limits of all accounts that restrict trades across their borders.
-
-    A trade crosses the border of an account if one side is the account or below it, and the other side is not. Trades
-    inside an account do not change what the account holds, so they do not count towards its limits.
-    """
+    """The limits of all accounts. They apply to trades that cross the border of their account."""
 
     def __init__(self, accounts: Accounts, tree: Tree, entitled: Floats, limits: TradeLimits) -> None:
         """Collects the limits of accounts.
@@ -138,8 +133,8 @@ class Borders:
         """Returns the legs that count towards limits, each with the account whose limits it counts towards.
 
         A leg of a user counts towards the limits of the user, and of each account above the user whose border the trade
-        crosses. The result has one copy of the leg for each of these accounts that has a limit; the field `account` of
-        the copy is that account. Legs that count towards no limit are left out.
+        crosses. For each of these accounts that has limits, the result has a copy of the leg, whose field `account` is
+        that account.
         """
         legs = legs[self._is_below[legs.account]]
         found = legs[:0]
@@ -150,10 +145,9 @@ class Borders:
         return found
 
     def _is_same_or_above(self, account: Ints, below: Ints) -> Bools:
-        """Returns which accounts in `account` are the account at the same index of `below`, or are above it in the
-        tree.
+        """Returns whether `account[i]` is the same account as `below[i]`, or is above it in the tree, as a mask (N,).
 
-        Both arguments are arrays (N,) of account numbers. The result is a mask (N,).
+        Both arguments are arrays (N,) of indices of accounts.
         """
         found: Bools = account == below
         at = below

@@ -1,14 +1,12 @@
 """Moves picked gangs to faster generations (GPU types) on which their account is owed time: a local search.
 
 Picked gangs are those that will run until the next round. Each has been placed on some generation. An account is *owed*
-time of a generation if it has received less than its share there, and is *ahead* there if it has received more. Both
-already count the coming quantum: the share that the account earns in it, and the gangs picked for it. How much time is
-enough is decided by `Picked.is_due` and `Picked.is_ahead`.
+time of a generation if it gets less than its share there, and is *ahead* there if it gets more. The coming quantum is
+included. `Picked.is_due` and `Picked.is_ahead` say how much time is enough.
 
-If a gang would be faster on a generation where its account is owed time, other gangs there make room for it. Three ways
-are tried, in this order:
-1. Other gangs are moved away. Only two kinds of gangs may become slower by this: gangs of accounts that are ahead, and
-   gangs of the same account that gain less speed on the generation than the gang that moves in.
+Other gangs on the faster generation make room. Three ways are tried, in this order:
+1. They are moved elsewhere. Two kinds of gangs may become slower by this: gangs of accounts that are ahead, and gangs
+   of the same account that gain less speed there.
 2. One larger gang of an account that is ahead changes places with several smaller gangs (`_Swaps`).
 3. Gangs of accounts that are ahead are stopped, if the caller permits it (`preempt_for`).
 """
@@ -33,15 +31,13 @@ def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
     """Moves picked gangs to generations where they are faster and where their account is owed time. Returns the gangs
     that were stopped for this.
 
-    Other gangs make room as described at the top of this file.
-
-    `may_stop`: whether gangs may also be stopped to make room. If false, they are only moved, and the returned list is
+    `may_stop`: whether gangs may be stopped to make room. If false, they are only moved, and the returned list is
     empty.
 
-    Within an account, the gangs that gain most speed move first. Sometimes the time that the account is owed on a
-    generation is too short for the next gang in this order. That gang can then only change places with gangs of its own
-    account. The account's later gangs do not move to the generation at all, so that the account saves its time there
-    for the gang that gains most.
+    Within an account, the gangs that gain most speed move first. If the account is not yet owed enough time for one of
+    them, it saves its time on that generation for this gang:
+    - The gang can only change places with gangs of its own account.
+    - The account's later gangs do not move to the generation.
     """
     facts, speed = picked.facts, picked.facts.speed
     jobs, generations = _faster(picked)
@@ -96,11 +92,10 @@ def _move(picked: Picked, job: int, here: int, k: int, *, only_own: bool = False
     """Moves the picked gang `job` from generation `here` to generation `k`. Returns whether it succeeded; if not,
     nothing changes.
 
-    Other gangs on generation `k` are moved to make room. Only gangs that must yield to `job` may become slower by this;
-    see `_yields_to`.
+    Other gangs on generation `k` are moved to make room. Some of them may become slower; see `_yields_to`.
 
-    `only_own`: if true, only gangs of the same account must yield, and the move fails if the account would use more
-    GPUs of generation `k` afterwards than before.
+    `only_own`: if true, only gangs of the same account may become slower, and the account must not end up with more
+    GPUs of generation `k` than before.
     """
     if not picked.may_change(job, here, k):
         return False
@@ -120,15 +115,15 @@ def _move(picked: Picked, job: int, here: int, k: int, *, only_own: bool = False
 
 
 def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields:
-    """Returns a function for `make_room` that says which gangs must yield to `job`: make room for it even if they
-    become slower by this.
+    """Returns the function `yields` for `make_room`. It says which gangs must make room for `job`, even if they become
+    slower.
 
-    The function is called with a picked gang and its generation, to which `job` would move from generation `here`. It
+    The function is called with a gang and the generation of this gang, to which `job` moves from generation `here`. It
     returns True for two kinds of gangs:
-    - Gangs of other accounts that are ahead on that generation. With `only_own`, it returns False for these.
-    - Gangs of the same account that gain less speed than `job` by running on that generation instead of `here`.
+    - gangs of other accounts that are ahead on the generation, unless `only_own` is true
+    - gangs of the same account that gain less speed than `job` there, compared with `here`
 
-    It returns False for all gangs that must stay on their generation, such as running services.
+    It returns False for gangs that must stay on their generation, such as running services.
     """
     facts = picked.facts
     speed, account = facts.speed, facts.account
@@ -145,9 +140,8 @@ def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields
 class _Swaps:
     """Swaps one larger gang on a generation `k` with several smaller gangs on another generation `here`.
 
-    The account of the larger gang has received more than its share of generation `k`. The accounts of the smaller gangs
-    are owed time of `k`, and these gangs are faster there. Often no single smaller gang frees enough GPUs on `here` for
-    the larger gang, so that several must move together.
+    The account of the larger gang is ahead on `k`. The accounts of the smaller gangs are owed time of `k`, and these
+    gangs are faster there. Several gangs move together if no single one frees enough GPUs for the larger gang.
     """
 
     def __init__(self, picked: Picked, jobs: Ints, generations: Ints) -> None:
@@ -160,11 +154,10 @@ class _Swaps:
         self._wanting = [jobs[generations == k] for k in range(picked.facts.speed.shape[1])]
 
     def try_for(self, job: int, here: int, k: int) -> bool:
-        """Tries to move `job` from generation `here` to `k`, together with other gangs on `here`, in exchange for a
-        larger gang on `k`. Returns whether gangs were swapped.
+        """Tries to swap `job` and other gangs on generation `here` with a larger gang on generation `k`. Returns
+        whether gangs were swapped.
 
-        All gangs that move to generation `k` are faster there, and their accounts are owed time there. The exchange may
-        also succeed without `job`, if the other gangs free enough GPUs.
+        If the other gangs free enough GPUs for the larger gang, `job` itself may stay on `here`.
         """
         generation = self._picked.generation
         wanting = self._wanting[k]
@@ -173,12 +166,11 @@ class _Swaps:
         return any(self._swap(larger, due, here, k) for larger in self._larger_gangs(here, k)[:_SWAPS])
 
     def _useful(self, larger: int, group: list[int], here: int, k: int) -> list[int]:
-        """Returns the gangs of `group` that can help to make room on generation `here` for the gang `larger`, by moving
-        to generation `k`.
+        """Returns the gangs of `group` that should leave generation `here` to make room for the gang `larger`.
 
-        A gang helps if, on each of its nodes, a worker of `larger` would fit once all gangs of `group` have left. Gangs
-        on the same node follow each other in the result, so that nodes become free one after another. The result is
-        empty if there would not be enough room even after the whole group has left.
+        These are the gangs on nodes that have room for a worker of `larger` after the whole group has left. A gang with
+        several nodes needs this on each of them. Gangs on the same node are adjacent in the result. If the whole group
+        does not free enough GPUs, the result is empty.
         """
         facts, places = self._picked.facts, self._picked.places
         most = places.free_gpus[k] + facts.size[larger]
@@ -195,14 +187,12 @@ class _Swaps:
         first: dict[int, int] = {}
         for job in leaving:
             first.setdefault(spots[job][0], len(first))
+        # Gangs on one node are adjacent, so that nodes become free one after another.
         return sorted(leaving, key=lambda job: first[spots[job][0]])
 
     def _larger_gangs(self, here: int, k: int) -> list[int]:
-        """Returns the gangs on generation `k` that should leave it in a swap, and may run on generation `here`.
-
-        A gang should leave if its account is ahead of its share of generation `k` by the amount that `Picked.is_ahead`
-        describes. The gangs of the account furthest ahead come first.
-        """
+        """Returns the gangs on generation `k` that may run on generation `here` and whose account is ahead on `k` (see
+        `Picked.is_ahead`). The gangs of the account furthest ahead come first."""
         facts, picked = self._picked.facts, self._picked
         some = self._movable[picked.generation[self._movable] == k]
         due = picked.due[facts.jobs.account[some], k]

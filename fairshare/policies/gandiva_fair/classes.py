@@ -83,13 +83,12 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
 
 
 def shapes_of(jobs: Jobs, cluster: Cluster) -> tuple[NDArray[np.unsignedinteger], Floats]:
-    """Returns which shape each job's gang has, and the GPUs that gangs of each shape could use. A shape is a number of
-    workers and a number of GPUs per worker.
+    """Returns the shape of each job's gang, and the GPUs that gangs of each shape could use, as two arrays:
 
-    All shapes whose gangs can use all GPUs of every generation count as one shape, with index 0. The result is two
-    arrays:
     - (J,): for each job, the index of its gang's shape among the S shapes.
     - (S, K): the GPUs of each generation that gangs of each shape could use together in an empty cluster.
+
+    All shapes whose gangs can use all GPUs of every generation count as one shape, with index 0.
     """
     base = int(jobs.gpus.max(initial=0)) + 1
     shapes, which = np.unique(jobs.workers * base + jobs.gpus, return_inverse=True)

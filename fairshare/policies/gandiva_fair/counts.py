@@ -13,12 +13,11 @@ from fairshare.quotas import Left, Quotas
 class Counts:
     """The GPUs that picked gangs use, counted against the limits of their accounts and of all accounts above.
 
-    There is a separate count for each kind of limit, because not all gangs count towards all limits:
-    - Limits on all GPUs of an account. Every gang counts, also a preemptible one.
-    - Limits on the GPUs that an account may use in the sharing by tickets. Preemptible gangs do not count, because they
-      run only on GPUs that the sharing leaves over.
-    - Limits on the GPUs that an account may claim (`limits.claims`). Beyond them, the account may use only GPUs that
-      the sharing leaves over. Preemptible gangs do not count.
+    There is a separate count for each kind of limit:
+    - Limits on all GPUs of an account. All gangs count.
+    - Limits on the GPUs that an account gets in the sharing by tickets. Preemptible gangs do not count.
+    - Limits in `limits.claims`. Preemptible gangs do not count. GPUs that the sharing leaves over may be used beyond
+      these limits.
     """
 
     def __init__(self, facts: Facts) -> None:
@@ -39,9 +38,9 @@ class Counts:
         self._binding_claims = self._claims
 
     def beyond_claims(self) -> Counts:
-        """Returns an object for giving out the GPUs that the sharing leaves over.
+        """Returns an object that ignores the limits in `limits.claims`, for giving out the GPUs that the sharing leaves
+        over.
 
-        The new object ignores the limits in `limits.claims`, because accounts may use these GPUs beyond those limits.
         Both objects share their counts: a gang that is counted in one of them is also counted in the other.
         """
         counts = copy(self)

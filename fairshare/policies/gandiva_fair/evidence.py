@@ -42,18 +42,17 @@ class Evidence:
 
 
 def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | None) -> Evidence:
-    """Returns the best evidence on the speeds of each job: from jobs with the same model, otherwise from the operator's
-    table.
+    """Returns the best evidence on the speeds of each job.
+
+    The best source is jobs with the same model: the median speed over at least three teams. Each team counts once. The
+    second source is the operator's table. A source is used for a job only if it has speeds for at least two of the
+    generations on which the job was measured.
 
     - `rate` (J, K): reported steps per second, NaN if unknown.
     - `team` (J,): an index that identifies each job's team.
     - `model` (J,): an index that identifies the model that each job trains or serves, or NOWHERE if the job names no
       model. None: no job names a model.
     - `table` (K,): the operator's speed of each generation, NaN if unknown. None: there is no table.
-
-    A source counts for a job only if it has speeds for at least two of the generations on which the job was measured;
-    otherwise there is no ratio to compare. The speed of a model is the median over at least three teams. Each team
-    counts once, so that no single team can shift the median far.
     """
     sources = []
     if table is not None:
@@ -71,9 +70,8 @@ def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | No
 def _of_models(rate: Floats, team: Ints, model: Ints) -> Floats:
     """Returns the typical speeds of each job's model on each generation, as an array (J, K).
 
-    A speed is relative to the generation on which most jobs of the model were measured. For example, 2 means twice as
-    fast as there. It is the median over teams, and NaN if fewer than 3 teams measured it. The arguments are described
-    at `evidence_of`.
+    The generation on which most jobs of the model were measured has speed 1. A speed of 2 means twice as fast. Each
+    speed is the median over teams, or NaN if fewer than 3 teams measured it.
     """
     found = np.full(rate.shape, np.nan)
     log = np.log(np.where(np.nan_to_num(rate) > 0, rate, np.nan))
@@ -102,13 +100,11 @@ def _median(rows: Floats, least: int) -> Floats:
 def bounded(rate: Floats, evidence: Evidence) -> Floats:
     """Returns the rates with which jobs trade, as an array (J, K): the reported rates, corrected by the evidence.
 
-    The ratio of a job's rates on two generations may differ from the evidence by a tolerance: by the fraction
-    `evidence.slack`, such as 0.02. If it differs by more, rates are changed so that it differs by exactly the
-    tolerance. A false report therefore gains no more than the tolerance. A job whose speeds really are unusual can
-    still trade.
+    The ratio of a job's rates on two generations may differ from the evidence by the fraction `evidence.slack`, such as
+    0.02. If it differs by more, rates are changed so that it differs by exactly this fraction.
 
-    A job with evidence can trade only the generations for which it has both a rate and a predicted speed. For all
-    others, the result is NaN. Jobs without any evidence keep their rates.
+    A job without evidence keeps its rates. A job with evidence gets NaN on generations for which its rate or the
+    evidence is unknown, and cannot trade these generations.
     """
     judged = np.isfinite(evidence.slack)
     if not judged.any():

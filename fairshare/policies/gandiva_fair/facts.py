@@ -93,11 +93,10 @@ class Facts:
 
     @property
     def leaves_idle(self) -> bool:
-        """Returns whether the GPUs that the sharing by tickets leaves over must be given out in a separate step
-        afterwards.
+        """Returns whether some gangs may run only on GPUs that the sharing by tickets leaves over.
 
-        This is true if some gangs may run only on such GPUs. There are two kinds of them: preemptible gangs, and gangs
-        of an account beyond its limit on the GPUs that it may get in the sharing (`limits.claims`).
+        There are two kinds of these gangs: preemptible gangs, and gangs beyond the limit of their account in
+        `limits.claims`. The GPUs are given out to them in a separate step.
         """
         return self.limits.claims is not None or self.jobs.preemptible is not None
 
@@ -114,8 +113,8 @@ class Facts:
     def holders(self) -> Bools:
         """Returns which running gangs may keep their GPUs, as a mask (J,).
 
-        In a round that may preempt gangs, these are the running gangs that may still run on their generation. Other
-        rounds stop no gang, so that these are all running gangs.
+        In a round that may preempt, these are the running gangs that are still allowed on their generation. In any
+        other round, these are all running gangs.
         """
         jobs = self.jobs
         holds: Bools = jobs.running_on != NOWHERE
@@ -128,8 +127,8 @@ class Facts:
         accounts above it, as a mask (J,).
 
         An account's guarantee in this quantum is its guaranteed GPUs, plus the guaranteed time that it has saved. It
-        covers the first gangs in the order in which the account wants them to run, as many as fit. For example, a
-        guarantee of 5 GPUs covers gangs of 2 and 3 GPUs, but not a third gang. Preemptible gangs are never covered.
+        covers gangs in the order in which the account wants them to run. For example, a guarantee of 5 GPUs covers
+        gangs of 2 and 3 GPUs, but not a third gang. Preemptible gangs are never covered.
         """
         jobs, tree = self.jobs, self.tree
         if not chosen.any():

@@ -1,19 +1,19 @@
 """Divides GPUs among the accounts of one depth of the tree by water-filling: max-min fairly by tickets among siblings.
 
-The children of one parent are a *family*. The total GPUs of each family are known from the division one depth above.
-Here they are divided among the members of the family. Only the total GPUs of each account are decided, over all
-generations. The generations are chosen after the last depth. The module `shares.py` calls this one for each depth, from
-the roots down.
+The children of one parent are a *family*. The total GPUs of each family are known from the depth above, and are divided
+here among the members of the family. Only the total of each account is decided; its generations are chosen later. The
+module `shares.py` calls this one for each depth, from the roots down.
 
 Each family has a *level*, in GPUs per ticket. At level 2, an account with 3 tickets has 6 GPUs, but no fewer than its
 guarantee and no more than it can use. The levels of all families rise together, because all accounts draw on the same
-GPUs. Each family rises to its target: the level at which its members together have the total of the family.
+GPUs. Each family stops at its target level, at which its members together have the total of the family.
 
-On the way, a set of generations can become a bottleneck: all its GPUs are needed by accounts that can get no more GPUs
-elsewhere. These accounts then stop, and all others continue. A bottleneck is found by Newton's method, as in the
-parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on Computing 18, 1989). If a level is too high,
-some gates cannot let through what accounts need from them (a minimum cut of the flow network). The next level tried is
-the highest at which these gates suffice. This is repeated until no gate is overloaded.
+On the way, some generations can become a bottleneck: all their GPUs are needed by accounts that can get no more GPUs
+elsewhere. These accounts then stop, and all others continue. Newton's method finds the bottleneck (Gallo, Grigoriadis
+and Tarjan: parametric maximum flow, SIAM Journal on Computing 18, 1989):
+1. At a level that is too high, some gates cannot let through what accounts need (a minimum cut of the flow network).
+2. The next level tried is the highest at which these gates suffice.
+3. This is repeated until no gate is overloaded.
 
 Sizes of arrays: A accounts, F families, K generations; C rows of the network (classes of jobs, or their guarantees); M
 gates (each a limit on the GPUs of one generation for a group of rows).
@@ -63,23 +63,19 @@ class _Rise:
 
 
 class Families(Network):
-    """A flow network that divides GPUs among all accounts of one depth of the tree.
-
-    The accounts are grouped into families of siblings. Each family divides its own total, but all accounts draw on the
-    same GPUs.
-    """
+    """A flow network that divides GPUs among all accounts of one depth of the tree, grouped into families of
+    siblings."""
 
     def __init__(
         self, flow: Flow, gates: Gates, bounds: Sequence[Groups], accounts: Groups, families: Groups
     ) -> None:
         """Creates the network for A accounts in F families of siblings.
 
-        - `flow`: the rows (classes of jobs, or their guarantees) with the GPUs that they hold. The sum over the rows of
-          a family is the total that `divide` divides among the members of the family.
+        - `flow`: the rows (classes of jobs, or their guarantees) with the GPUs that they hold. The rows of a family
+          together hold the total of the family.
         - `gates`: the limits on single generations.
-        - `bounds`: the least and the most total GPUs of accounts at greater depths, leaf accounts first. Each account
-          is a group of rows.
-        - `accounts`: the A accounts of this depth. Each is a group of rows with bounds on its total GPUs.
+        - `bounds`: the least and the most total GPUs of accounts at greater depths, leaf accounts first.
+        - `accounts`: the least and the most total GPUs of the A accounts.
         - `families`: the F families, each as a group of all rows of its members.
         """
         rounding = float(gates.nothing[0]) * (1 + len(flow.able))
@@ -150,13 +146,13 @@ class Families(Network):
         return rise.low + high * (rise.high - rise.low)
 
     def _raise(self, rise: _Rise) -> tuple[float, Bools]:
-        """Gives the accounts that have not stopped more GPUs: raises all families together from their low levels
-        towards their high levels, as far as the GPUs of the network suffice.
+        """Raises the levels of all families together from low towards high, as far as the GPUs of the network suffice.
+        Accounts that have not stopped get more GPUs by this.
 
         Returns a pair:
         - The fraction of the rise that was possible, from 0 (low levels) to 1 (high levels).
-        - A mask (A,) of the accounts that cannot get more GPUs and must stop. If it marks no account, the high levels
-          were reached.
+        - A mask (A,) of the accounts that must stop because they cannot get more GPUs. If it marks no account, the high
+          levels were reached.
         """
         progress, stuck = 1.0, np.zeros_like(rise.rising)
         has = rise.at(progress)
@@ -193,11 +189,9 @@ class Families(Network):
         """Returns how far accounts can rise until the gates marked in `full` are exhausted, and which accounts must
         then stop.
 
-        - `full` (M,): marks the overloaded gates (limits on single generations), and all gates to which GPUs could be
-          moved from them. They form a cut of the network: no account can move GPUs from a marked gate to one that is
-          not marked.
-        - `progress`: the fraction of `rise` that was tried. At this fraction, accounts need more GPUs than the marked
-          gates let through.
+        - `full` (M,): marks the overloaded gates, and all gates to which their GPUs could be moved (a cut of the
+          network).
+        - `progress`: a fraction of `rise` at which accounts need more GPUs than the marked gates let through.
 
         Returns a pair:
         - A smaller fraction of the rise, at which the GPUs of the marked gates suffice (one step of Newton's method).
@@ -205,9 +199,8 @@ class Families(Network):
 
         An account must stop if two conditions are met:
         - It can get more GPUs only through the marked gates.
-        - Its family needs all of its *forced* GPUs, or more. These are the GPUs of the family's total that the family
-          can get only through the marked gates. They are kept for the family from the start of the rise. Until the
-          family needs all of them, its members can rise without more load on the marked gates.
+        - Its family needs all of its *forced* GPUs: those GPUs of the family's total that only the marked gates can let
+          through. They are reserved for the family from the start.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))
@@ -234,8 +227,8 @@ class Families(Network):
         """Returns the least GPUs that each account must keep at the marked places so that all guarantees hold, as an
         array (A,).
 
-        A place is a pair of a generation and a row (class of jobs); `there` (K, C) marks places. It is assumed that the
-        GPUs at all other places stay unchanged.
+        A place is a pair of a generation and a row (class of jobs). `there` (K, C) marks places. The GPUs at all other
+        places stay unchanged.
         """
         held = self.flow.held
         outside, stays = (held * ~there).sum(axis=0), (held * self.flow.is_kept * there).sum(axis=0)

@@ -1,8 +1,7 @@
 """Gives free GPUs of a flow network to its rows, greedily, on the generations where the rows are fastest.
 
 A *row* is a class of similar jobs, or the guarantee of a class. A *gate* is a limit on the GPUs of one generation for a
-group of rows; gates are nested like the accounts. The GPUs that a gate has left can still be given to the rows that it
-limits.
+group of rows. Gates are nested like the accounts.
 
 Sizes of arrays: C rows of the network, R rows of a selection of them, K generations, M gates.
 """
@@ -24,12 +23,11 @@ _SLOWEST = np.int16(-10_000)
 
 
 def fastest_first(network: Network) -> None:
-    """Gives free GPUs to rows (classes of jobs) that can use more GPUs, each on its fastest generation with free GPUs.
-    Repeats this until no row can get more.
+    """Gives free GPUs to rows that can use more GPUs, each on its fastest generation with free GPUs, until no row can
+    get more. Rows lose no GPUs.
 
-    If several rows want the same generation, the rows that gain most speed by it are served first. Rows with several
-    equally fast generations are served last: they take GPUs of each of these in proportion to its free GPUs. GPUs that
-    a row has are never taken away.
+    If several rows want the same generation, the rows that gain most speed by it come first. Rows with several equally
+    fast generations come last: they get GPUs of all of these, in proportion to the free GPUs.
     """
     flow, left = network.flow, network.left
     rows = np.flatnonzero(flow.unmet > EPSILON * (1 + flow.gpus))
@@ -63,8 +61,8 @@ def fastest_first(network: Network) -> None:
 def _lacks(network: Network, rows: Ints, served: Bools) -> Floats:
     """Returns how many more GPUs each of `rows` (R,) can use within the limits of its accounts, as an array (R,).
 
-    `served` (R,): marks the rows (classes of jobs) that get GPUs now. All other rows get 0 in the result. If an
-    account's limit does not suffice for all of its marked rows, what the limit allows is divided among them.
+    `served` (R,): marks the rows that get GPUs now. All other rows get 0 in the result. If the limit of an account is
+    too low for all of its marked rows, it is divided among them.
     """
     who = np.zeros(len(network.flow.leaf), dtype=bool)
     who[rows[served]] = True
@@ -73,13 +71,11 @@ def _lacks(network: Network, rows: Ints, served: Bools) -> Floats:
 
 
 def _divide_by_gain(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], left: Floats) -> Floats:
-    """Divides free GPUs among R rows (classes of jobs), those with the largest gain first. Returns the GPUs that each
-    row gets, as an array (R,).
-
-    Each row gets GPUs of one generation only.
+    """Divides free GPUs among R rows, those with the largest gain first. Returns the GPUs that each row gets, as an
+    array (R,).
 
     - `gates`: limits on single generations, which no row may exceed.
-    - `at` (K, R): marks the generation of each row: the fastest one for it that has free GPUs.
+    - `at` (K, R): marks the one generation on which each row gets GPUs.
     - `lacks` (R,): the most GPUs that each row can use.
     - `gain` (R,): how much faster the row is on this generation than on its second fastest one, in steps of 5%.
     - `left` (M,): GPUs that each gate still lets through.
@@ -120,25 +116,22 @@ def upgrade_rows(network: Network) -> None:
 
 
 def _free(gates: Gates, left: Floats) -> tuple[Floats, Bools]:
-    """Returns two arrays: the free GPUs behind each gate (limit), and which rows (classes of jobs) can get free GPUs.
+    """Returns two arrays: the free GPUs of each gate, and which rows can get free GPUs.
 
-    - The first array (M,) is `left`, the GPUs that each gate has left, with 0 in place of rounding errors and of
-      negative numbers.
-    - The second array (K, C) is a mask: whether each row can get free GPUs of each generation. It is (K, 1) if all rows
-      have the same gates.
+    - (M,): `left`, with 0 in place of rounding errors and of negative numbers.
+    - (K, C): a mask, whether each row can get free GPUs of each generation. It is (K, 1) if all rows have the same
+      gates.
     """
     free = np.where(left > gates.nothing, left, 0.0)
     return free, gates.before(gates.least_outside(free) > 0)
 
 
 def open_steps(step: Steps, open_: Bools) -> Steps:
-    """Returns `step` with a very low speed in all places that `open_` does not mark, as an array (K, R).
+    """Returns `step` with a very low speed wherever `open_` is False, as an array (K, R). The fastest generation of a
+    row is then one that is open to it.
 
-    A maximum over the generations of a row then never selects a generation that is not marked.
-
-    - `step` (K, R): the speed of each of R rows (classes of jobs) on each generation, as an exponent: one step up is 5%
-      faster.
-    - `open_` (K, R): marks the generations that count for each row.
+    - `step` (K, R): the speed of each of R rows on each generation. One step up is 5% faster.
+    - `open_` (K, R): marks the generations that are open to each row.
     """
     found: Steps = step * open_ + _SLOWEST * ~open_
     return found

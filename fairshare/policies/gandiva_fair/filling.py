@@ -25,16 +25,15 @@ from fairshare.policies.gandiva_fair.upgrading import move_to_faster, upgrade
 
 
 def take_turns(picked: Picked, random: np.random.Generator) -> None:
-    """Picks gangs for all GPUs that are shared by tickets, and adds them to `picked`, which already has the gangs that
-    must not be stopped.
+    """Picks gangs for all GPUs that are shared by tickets. `picked` already has the gangs that must not be stopped.
 
     The steps are:
     1. Picks gangs within the guarantees of their accounts.
     2. Moves gangs to faster generations where their accounts are owed time, and may stop other gangs for that.
     3. Keeps running services and sessions on their nodes.
-    4. Picks gangs for the GPUs that remain, beyond guarantees.
-    5. Moves picked gangs to generations where they are faster, and back to nodes where they run. Replaces gangs that
-       would start now by better choices of the same account. Picks further gangs that fit after that.
+    4. Picks gangs for the remaining GPUs, beyond guarantees.
+    5. Improves the result: moves picked gangs to faster generations and back to their nodes, replaces gangs that would
+       start now by better choices of the same account, and picks more gangs that then fit.
 
     Gangs are moved and stopped only in the rounds that may do so; see `Settings.may_preempt` and `Settings.reclaim`.
     """
@@ -94,7 +93,7 @@ def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
 def _turns(
     picked: Picked, shares: Shares, balances: Balances, able: Bools, chance: np.random.Generator | None
 ) -> Turns:
-    """Returns the order of turns in which accounts offer those gangs that are not picked yet.
+    """Returns the turns in which accounts offer the gangs that are not picked yet.
 
     - `shares`: the GPUs that each account should have. They are its weight in stride scheduling or in the lottery.
     - `balances`: the GPU time that each account is owed from earlier rounds.
@@ -129,9 +128,6 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
 
     - `only_claims`: only gangs within guarantees are picked.
     - `may_move`: gangs that were picked before may be moved to make room.
-
-    If a gang finds no room although limits allow it on all its generations, similar gangs would not find room either:
-    those with the same number of workers, GPUs per worker and generations. They are skipped from then on.
     """
     facts, counts, places = picked.facts, picked.counts, picked.places
     if any(places.free_gpus):
@@ -153,6 +149,7 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
             turns.declined(job, postpone=True)
         else:
             if len(allowed) == len(able):
+                # Gangs of the same kind would not find room either.
                 turns.unplaceable[turns.kind[job]] = 1
             turns.declined(job)
 
@@ -160,8 +157,8 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
 def _mark_unplaceable(picked: Picked, turns: Turns, *, may_move: bool) -> None:
     """Marks the kinds of gangs for which there is no room, so that their turns are skipped.
 
-    Gangs of one kind have the same number of workers, GPUs per worker and generations. With `may_move`, a kind is
-    marked only if it needs more GPUs than are free in total: otherwise moving picked gangs could make room.
+    Gangs of one kind have the same number of workers, GPUs per worker and generations. With `may_move`, only kinds that
+    need more GPUs than are free in total are marked, because moving gangs could make room for the others.
     """
     facts, places = picked.facts, picked.places
     most = sum(places.free_gpus) if may_move and facts.settings.may_preempt else 0
@@ -171,12 +168,14 @@ def _mark_unplaceable(picked: Picked, turns: Turns, *, may_move: bool) -> None:
 
 
 def _home_to_wait_for(picked: Picked, turns: Turns, job: int, allowed: list[int]) -> int:
-    """Returns the generation on which a waiting gang ran last, if the gang should take only GPUs of it at first.
-    Otherwise returns NOWHERE: the gang may take GPUs of any generation in `allowed`.
+    """Returns the generation on which a waiting gang ran last, if the gang should now run only there. Otherwise returns
+    NOWHERE.
 
-    `allowed`: the generations where limits allow the gang. The gang is bound to its last generation only while its
-    account is owed enough time there. If it finds no room there, it gets a second turn after the other jobs of its
-    priority. In that turn, it may run on any allowed generation.
+    - A gang should run only there if its account is owed enough time there.
+    - If it finds no room, it gets a second turn after the other jobs of its priority. It may then run on any
+      generation.
+
+    `allowed`: the generations where limits allow the gang.
     """
     facts, home = picked.facts, picked.places.home_of[job]
     if home not in allowed or len(allowed) == 1 or turns.is_postponed(job):

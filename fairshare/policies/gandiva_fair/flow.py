@@ -25,16 +25,14 @@ EPSILON = 1e-9  # GPUs; less counts as zero
 class Flow:
     """C rows, and the GPUs of each generation that they may use and hold.
 
-    A row is usually a class of similar jobs of one leaf account. When the guarantees have been computed, they are
-    protected in one of two ways. Which one depends on the speeds of the jobs in a class:
+    A row is usually a class of similar jobs of one leaf account. Its guaranteed GPUs are protected in one of two ways:
 
-    - If the jobs are faster on some generations than on others, the guaranteed GPUs are taken out of the row of the
-      class and form additional rows: one row for each generation on which the class was guaranteed GPUs. From then on,
-      an additional row always has the same number of GPUs. They may be exchanged for as many GPUs of another generation
-      on which the jobs are at least as fast.
+    - If the jobs are faster on some generations than on others, additional rows hold the guaranteed GPUs, one row for
+      each generation. An additional row always keeps its number of GPUs. They may be exchanged for GPUs of another
+      generation on which the jobs are at least as fast.
     - If the jobs are equally fast on all generations that they accept, the guaranteed GPUs stay in the row of the
-      class. `base` says how many of the GPUs that it holds these are. They may be exchanged for GPUs of any generation,
-      and may go to other classes of the same leaf account. Only the sum of `base` over the account is protected.
+      class, and `base` counts them. They may be exchanged for GPUs of any generation, and may go to other classes of
+      the same leaf account: only the sum of `base` over the account is protected.
     """
 
     leaf: Ints  # (C,) the leaf account

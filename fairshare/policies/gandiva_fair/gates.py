@@ -2,11 +2,12 @@
 
 The consumers of the network are rows: classes of similar jobs, or the guaranteed GPUs of such a class (`flow.py`). A
 gate limits how many GPUs of one generation a set of rows may have together. Gates are nested: the limit of an account
-lies inside the limits of the accounts above it. Each row belongs to one *pool*: the GPUs of each generation that the
-rows of the pool share. The outermost gates are the pools' numbers of GPUs, one gate for each pool and generation.
+lies inside the limits of the accounts above it.
 
-`shares.py` creates the gates. `network.py` divides GPUs within them. M is the number of gates, C the number of rows, K
-the number of generations.
+Each row belongs to one *pool*. A pool has a number of GPUs of each generation for its rows. Each of these numbers is
+the capacity of one outermost gate.
+
+Sizes of arrays: M gates, C rows, K generations, G pools.
 """
 
 from __future__ import annotations
@@ -31,9 +32,6 @@ class Gates:
 
     A row is *behind* a gate if the gate limits the row's GPUs of the gate's generation. On each generation, the gates
     of a row form a chain from its innermost gate to its outermost gate. A row is *directly behind* its innermost gate.
-
-    Each row belongs to one of G pools. A pool has a number of GPUs of each generation, which are divided among its
-    rows. Each of these numbers is the capacity of one outermost gate.
     """
 
     most: Floats  # (M,) GPUs that the gate lets through
@@ -46,18 +44,14 @@ class Gates:
 
     @classmethod
     def of(cls, flow: Flow, pool: Ints, gpus: Floats, inside: Sequence[tuple[Ints, Floats]]) -> Gates:
-        """Creates the gates for the rows of `flow`.
-
-        The outermost gates are the GPUs of the pools. Inside them is one gate for each further limit that can have an
-        effect. A limit has no effect if the rows cannot use more GPUs, or if the next gate outside it allows no more
-        GPUs.
+        """Creates the gates for the rows of `flow`. Limits that can have no effect get no gate.
 
         - `pool` (C,): the pool of each row, in ascending order.
-        - `gpus` (G, K): GPUs of each generation in each pool.
-        - `inside`: the further limits, as one pair of arrays for each level of nesting, the outermost level first. The
-          first array (C,) has an index for each row: the account or class whose limit applies to the row. The index is
-          NOWHERE if no limit of this level applies. Rows with the same index must be adjacent. The second array has the
-          limits: one line for each index, with the GPUs of each of K generations.
+        - `gpus` (G, K): GPUs of each generation in each pool. They become the outermost gates.
+        - `inside`: all other limits, as one pair of arrays for each level of nesting, the outermost level first:
+          - (C,): for each row, the index of the limit that applies to it, or NOWHERE. Rows with the same index must be
+            adjacent.
+          - (any number, K): the limits, in GPUs of each generation.
         """
         generations = np.arange(gpus.shape[1])[:, None]
         most, up, levels = [gpus.ravel()], [np.full(gpus.size, NOWHERE)], [slice(0, gpus.size)]
@@ -70,6 +64,7 @@ class Gates:
             here = np.where(owner[first] == NOWHERE, np.inf, may_have.take(owner[first], axis=0).T)
             outside = at.take(first, axis=1)
             known = np.concatenate(most)
+            # A limit has no effect if the rows cannot use more, or if the next gate outside allows no more.
             binds = here < np.minimum(np.add.reduceat(wants, first, axis=1), known[outside])
             if not binds.any():
                 continue
@@ -140,7 +135,7 @@ class Gates:
         return found
 
     def cut(self, wanted: Floats, left: Floats) -> Floats:
-        """Returns the GPUs that rows can get out of those that they want, as an array (K, C).
+        """Returns the GPUs in `wanted`, reduced to what the gates have left, as an array (K, C).
 
         If the rows behind a gate want more than it has left, the wants of all these rows are multiplied by the same
         factor.

@@ -1,7 +1,6 @@
 """Picks the running gangs that must not be stopped now, before all other gangs are picked.
 
-To pick a gang means to decide that it runs until the next round. `selection.py` calls `pick_held` first, except in
-rounds in which it can simply pick all gangs.
+To pick a gang means to decide that it runs until the next round.
 """
 
 from __future__ import annotations
@@ -21,16 +20,15 @@ _CLAIMS = 32
 def pick_held(picked: Picked) -> None:
     """Picks the running gangs that must not be stopped now, and leaves them on the nodes where they run.
 
-    In a round that may preempt, these are the gangs of four kinds, as far as limits allow them to run:
+    In a round that may not preempt, these are all running gangs. In a round that may preempt, these are four kinds of
+    gangs, as far as limits allow them to run:
 
     - gangs with a worker on a closed node, because they could not return to this node
     - gangs that are protected by the minimum hold
     - services and sessions within the guarantees of their account and of all accounts above it
     - services and sessions whose notice of preemption has not been given or is not over
 
-    In a round that may not preempt, these are all running gangs, and limits are not checked.
-
-    After that, closed nodes (`closed` of the cluster) get no further gangs in this round.
+    After that, closed nodes (`closed` of the cluster) get no more gangs in this round.
     """
     facts, places = picked.facts, picked.places
     jobs, settings, closed = facts.jobs, facts.settings, facts.snapshot.cluster.closed
@@ -53,19 +51,15 @@ def pick_held(picked: Picked) -> None:
 def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
     """Returns the running gangs that are protected by the minimum hold, as a mask (J,).
 
-    The minimum hold lets a gang keep its GPUs for the first `min_hold` seconds after it got them. Preemptible gangs are
-    not protected. In a round at the end of a quantum, there is an exception: a running gang is not protected from a
-    waiting gang that may run on its generation and has an older claim.
+    The minimum hold lets a gang keep its GPUs for `min_hold` seconds after it got them. Preemptible gangs are not
+    protected. In a round at the end of a quantum, a gang is also not protected from a waiting gang that may run on its
+    generation and has an older claim.
 
-    A waiting gang has a claim if its account, and all accounts above, have saved enough guaranteed GPU time for it. The
-    claim is older if it began before the running gang got its GPUs. Which time counts as its beginning depends on the
-    sizes of the two gangs:
+    A waiting gang has a claim once its account, and all accounts above, have saved enough guaranteed GPU time for it.
+    The claim is older in two cases:
 
-    - If the running gang is smaller, the claim began at the time at which the account began to save for the waiting
-      gang.
-    - If the running gang is larger, the claim began at the time at which the account had saved enough.
-    - If both gangs have the same size, the running gang stays protected. The waiting gang could have got these GPUs
-      itself when the running gang started.
+    - The running gang is smaller, and got its GPUs after the account began to save for the waiting gang.
+    - The running gang is larger, and got its GPUs after the account had saved enough.
     """
     jobs, size = facts.jobs, facts.sizes
     young = running & (jobs.resident < facts.settings.min_hold)
@@ -84,6 +78,7 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
     for i in due[np.argsort(-behind[account[due]], kind="stable")][:_CLAIMS].tolist():
         job = int(waits[i])
         there = young & facts.able[job][jobs.running_on]
+        # A running gang of the same size stays: the waiting gang could have got these GPUs itself.
         before = (size < size[job]) & (jobs.resident <= began[i] + 1e-6)
         before |= (size > size[job]) & (jobs.resident < enough[i])
         young &= ~(there & before)
@@ -93,14 +88,11 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
 def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, Floats]:
     """Returns how long accounts have saved guaranteed GPU time for W waiting gangs, as two arrays (W,) of seconds.
 
-    An account whose guarantee is too small for its next gang saves guaranteed GPU time over several rounds.
-
     - The first array has the time since the account began to save for the gang.
     - The second array has the time since the account had saved enough to run the gang for one quantum. It is negative
       if not enough is saved yet.
 
-    Accounts above the gang's account save as well. Each entry is the minimum over the account and all accounts above
-    it.
+    Accounts above save as well; each entry is the smallest of all these accounts.
 
     - `running` (J,): marks the running gangs.
     - `waits` (W,): the indices of the waiting gangs.

@@ -33,8 +33,7 @@ class JobOrder:
         """Returns the list of the jobs marked in `chosen` (J,).
 
         `order` (J,): the rank of each job, from `wanted_order`. The jobs of an account are sorted by rank, the lowest
-        first. In additional rounds between two quanta (`settings.reclaim`), its running jobs come before its waiting
-        jobs.
+        first. In additional rounds between two quanta (`settings.reclaim`), running jobs come before waiting jobs.
         """
         wanted = np.empty(len(jobs), dtype=np.int64)
         wanted[order] = np.arange(len(jobs))
@@ -97,8 +96,8 @@ def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
 
 
 def alike(*columns: Ints) -> Ints:
-    """Returns a number for each of J jobs, as an array (J,). Two jobs have the same number exactly if they are equal in
-    all columns.
+    """Returns a number for each of J jobs, as an array (J,). Two jobs have the same number if they are equal in all
+    columns, and different numbers if not.
 
     `columns`: arrays (J,) of integers ≥ 0, such as the account and the size of each job.
     """

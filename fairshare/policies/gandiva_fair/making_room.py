@@ -1,12 +1,11 @@
-"""Places a gang that fits nowhere, by moving other gangs to other nodes.
+"""Places a gang that fits nowhere, by moving gangs that were already picked in this round.
 
-The gangs that can be moved were picked before: this round has decided that they run, and on which nodes. Each of them
-gets other GPUs or stays where it is. Moves are made only within this plan, before any gang is started or stopped.
+Moves only change the plan: no gang has been started or stopped yet. A moved gang gets other GPUs instead.
 
 A gang that is larger than the gang to be placed is moved only in two cases:
 
-- This round has placed it elsewhere than on the nodes where it runs or ran last.
-- The caller says that it must make room even if it becomes slower (`yields` of `make_room`).
+- The plan has it on other nodes than those where it runs or ran last.
+- It must make room even if it becomes slower (`yields` of `make_room`).
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ def make_room(
     placed.
 
     - `may_change`: a function that is called with a picked gang, its generation, and another generation. It returns
-      whether limits allow the gang to change from the first generation to the second.
-    - `yields`: a function that is called with a picked gang and its generation, on which `job` needs room. It returns
-      True if the gang must make room wherever else it fits, even if it becomes slower there or is larger than `job`.
-      Gangs for which it returns False move only to GPUs on which they are about as fast or faster.
+      whether limits allow the gang to change to the other generation.
+    - `yields`: a function that is called with a picked gang and its generation. It returns True if the gang must make
+      room even if it becomes slower or is larger than `job`. All other gangs move only to GPUs on which they are about
+      as fast or faster.
     """
     if places.facts.size[job] > sum(places.free_gpus):
         return None
@@ -62,7 +61,10 @@ def undo(places: Places, moved: Moved, keep: int = 0) -> None:
 
 
 class _Clearing:
-    """Makes room for one gang, called the new gang, by moving other gangs."""
+    """Makes room for one gang, called the new gang, by moving other gangs.
+
+    Nodes on which a worker of the new gang already fits are kept for it: no gang moves there.
+    """
 
     def __init__(self, places: Places, job: int, may_change: MayChange, yields: Yields) -> None:
         self._facts, self._places, self._may_change, self._yields = places.facts, places, may_change, yields
@@ -119,11 +121,7 @@ class _Clearing:
         return False
 
     def _finds_room(self, other: int, k: int, node: int) -> bool:
-        """Returns whether the gang `other` would fit on other nodes if it left the node `node` of generation `k`.
-
-        Nodes of generation `k` on which a worker of the new gang already fits are kept for the new gang, and do not
-        count.
-        """
+        """Returns whether the gang `other` would fit on other nodes if it left the node `node` of generation `k`."""
         has_room = self._places.has_room
         for to, able in enumerate(self._facts.able[other].tolist()):
             if able and has_room(other, to) and (to != k or self._has_room_elsewhere_on(other, k, node)):
@@ -137,8 +135,7 @@ class _Clearing:
     def _move(self, other: int, k: int, node: int, *, may_slow: bool) -> Spot | None:
         """Moves the gang `other` off the node `node` of generation `k`.
 
-        Returns the place that it left. Returns None and changes nothing if there is no other place for it. Nodes of
-        generation `k` on which a worker of the new gang already fits are kept for the new gang.
+        Returns the place that it left. Returns None and changes nothing if there is no other place for it.
 
         `may_slow`: whether `other` may become slower by the move.
         """
@@ -162,8 +159,6 @@ class _Clearing:
         return None
 
     def _nodes_for_others(self, k: int, node: int) -> int:
-        """Returns the nodes of generation `k` to which other gangs may move, as a bit mask.
-
-        These are all nodes except two kinds: `node`, and nodes on which a worker of the new gang already fits.
-        """
+        """Returns the nodes of generation `k` to which other gangs may move, as a bit mask. `node` is not one of
+        them."""
         return ~(self._places.free[k].at_least(self._gpus) | 1 << node)

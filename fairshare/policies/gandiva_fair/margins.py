@@ -1,15 +1,13 @@
 """Computes which GPUs accounts would sell or buy in trades, and at what prices. `trades.py` uses the results.
 
 In a trade, the seller gives GPUs of a fast generation and gets GPUs of a slow generation. The price is the number of
-slow GPUs for one fast GPU. If it is above 1, the seller has more GPUs after the trade than before, and the buyer has
-fewer. An acceptable price therefore depends on two things:
+slow GPUs for one fast GPU. At a price above 1, the number of GPUs of both accounts changes:
 
-- the speed-up, on the fast generation, of the job that trades its GPUs
-- the progress that other jobs of the account make on the GPUs that the account gains, or no longer make on the GPUs
-  that it loses
+- The seller gets more GPUs than it gives. Its next waiting jobs run on the additional GPUs.
+- The buyer gives more GPUs than it gets. Its last running jobs lose them.
 
-An account's jobs run in the order that its owner wants. Additional GPUs are used by the next waiting jobs in this
-order. Lost GPUs are taken from the last running jobs.
+An acceptable price therefore depends on two things: the speed-up of the job whose GPUs are traded, and the progress of
+the jobs that gain or lose GPUs. The jobs of an account run in the order that the account wants.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ LEAST_RATIO = 1e-6  # at a lower ratio an account counts as not wanting the GPU
 class Margin:
     """B blocks of GPUs that accounts would sell, or B blocks that they would buy.
 
-    A block is the GPUs that one job would exchange between a slow and a fast generation. Its price limit, in slow GPUs
-    for one fast GPU, is the lowest price of the seller or the highest price of the buyer.
+    A block is the GPUs that one job would exchange between a slow and a fast generation. Its price limit is the lowest
+    price that the seller accepts, or the highest price that the buyer accepts, in slow GPUs for one fast GPU.
     """
 
     trader: Ints  # (B,) pair × L + account
@@ -82,39 +80,34 @@ class Margins:
     def sold(self) -> Margin:
         """Returns the GPUs of fast generations that accounts would sell, one block for each job that runs on such GPUs.
 
-        The price limit of a block is the lowest price, in slow GPUs for one fast GPU, at which the account makes no
-        less progress. For each trader, jobs with the lowest speed-up come first.
+        The price limit of a block is the lowest price at which the account makes no less progress than before. For each
+        trader, jobs with the lowest speed-up come first.
 
-        At a price above 1, an account gets more GPUs than it sells. Its next waiting jobs run on the additional GPUs.
-        The progress that an additional GPU adds is estimated as a mean over these jobs.
+        The progress on additional GPUs is estimated as a mean over the jobs that would get them.
         """
         return self._blocks(self._on_fast, self._waits, np.maximum, sells=True)
 
     def bought(self) -> Margin:
         """Returns the GPUs of fast generations that accounts would buy, one block for each job that runs on slow GPUs.
 
-        The price limit of a block is the highest price, in slow GPUs for one fast GPU, at which the account makes no
-        less progress. For each trader, jobs with the highest speed-up come first.
+        The price limit of a block is the highest price at which the account makes no less progress than before. For
+        each trader, jobs with the highest speed-up come first.
 
-        At a price above 1, an account pays with more GPUs than it buys. Its last running jobs lose the difference. The
-        progress that is lost with each GPU is estimated as a mean over these jobs.
+        The progress on lost GPUs is estimated as a mean over the jobs that would lose them.
         """
         return self._blocks(self._on_slow, self._runs, np.minimum, sells=False)
 
     def _blocks(self, gpus: Floats, affected: Floats, strictest: np.ufunc, *, sells: bool) -> Margin:
         """Returns the blocks that all accounts would sell, or the blocks that they would buy.
 
-        A block is the GPUs that the job of one entry would trade, with a price limit. Progress is measured in two units
-        (see `Rows.of`), and a trade must not reduce an account's progress in either unit. The price limit is therefore
-        the strictest of three prices: the speed-up of the job, and for each unit the price at which the account's
-        progress stays the same.
+        A trade must not reduce an account's progress in either of two units (see `Rows`). The price limit of a block is
+        the strictest of three prices: the speed-up of the job, and for each unit the price at which the progress stays
+        the same.
 
         - `gpus` (S,): GPUs that each entry can trade.
-        - `affected` (S,): the GPUs by which each entry's job can gain or lose when its account trades. A seller gains
-          GPUs at a price above 1, so for sales these are the GPUs that the job still waits for. A buyer loses GPUs
-          then, so for purchases these are the GPUs of the pair on which the job runs.
-        - `strictest`: the numpy function that returns the stricter of two price limits: `maximum` for sales, `minimum`
-          for purchases.
+        - `affected` (S,): for sales, the GPUs that each entry's job still waits for; it can gain them. For purchases,
+          the GPUs of the pair on which the job runs; it can lose them.
+        - `strictest`: `numpy.maximum` for sales, `numpy.minimum` for purchases.
         - `sells`: true for sales, false for purchases.
         """
         by = np.flatnonzero(gpus > LEAST_GPUS)

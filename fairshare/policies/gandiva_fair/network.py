@@ -4,23 +4,22 @@ limits.
 The consumers are rows: classes of similar jobs, or the guaranteed GPUs of such a class (`flow.py`). There are two kinds
 of limits:
 
-- A *gate* is a capacity: the most GPUs of one generation that a set of rows may hold together (`gates.py`). These rows
-  are *behind* the gate. The outermost gates are the GPUs of pools. A pool has a number of GPUs of each generation,
-  which are divided among a set of rows; each of these numbers is one outermost gate.
+- A *gate* is the most GPUs of one generation that a set of rows may hold together (`gates.py`). These rows are *behind*
+  the gate. The outermost gates are the GPUs of a *pool*, which are divided among the rows of the pool.
 - A *group* is a set of rows with bounds on their total GPUs over all generations, for example the rows of one account.
 
-First, rows get GPUs even if gates become overloaded. The excess is then moved to gates that have free capacity, along
-shortest paths in a residual graph. All paths of the same length are used together (blocking flows, Dinic 1970). The
-nodes of this graph are the gates. An arc leads from one gate to another if rows can hold fewer GPUs behind the first
-gate and as many more behind the second. There are two ways:
-- A row that is behind both gates gives up GPUs of one generation and gets GPUs of another.
-- A row behind the first gate gives up GPUs, and another row of its group, behind the second gate, gets as many.
+The algorithm is:
+1. Rows get GPUs even if gates become overloaded.
+2. The excess is moved to gates with free capacity, along shortest paths in a residual graph (blocking flows, Dinic
+   1970).
+3. What cannot be moved is taken back from rows.
 
-If no path leads from an overloaded gate to free capacity, its excess cannot be moved and is taken back from rows. The
-gates that can be reached from it are then a minimum cut of the network: a bottleneck that limits the total of all rows.
+The nodes of the residual graph are the gates. An arc from one gate to another means that GPUs behind the first can be
+exchanged for GPUs behind the second: by one row that is behind both, or between two rows of one group. The gates that
+can be reached from a gate whose excess cannot be moved are a minimum cut: a bottleneck that limits the total of all
+rows.
 
-`shares.py` uses the network to compute guarantees and shares, and `families.py` extends it. C is the number of rows, K
-the number of generations, M the number of gates, N the number of groups.
+Sizes of arrays: C rows, K generations, M gates, N groups.
 """
 
 from __future__ import annotations
@@ -98,7 +97,8 @@ class Groups:
         return np.where(left > EPSILON, left, 0.0)
 
     def part(self, amounts: Floats, most: Floats) -> Floats:
-        """Returns a factor for each row that reduces the amounts of a group's rows to at most `most`, as an array (C,).
+        """Returns a factor for each row, as an array (C,). With these factors, the amounts of each group's rows add up
+        to at most `most`.
 
         All rows of a group have the same factor, which is at most 1. For example, rows with the amounts 3 and 1 and a
         limit of 2 both get the factor 0.5.
@@ -112,10 +112,10 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A kind of move that changes which GPUs rows hold, but not how many GPUs each group of `groups` holds in total.
+    """A kind of exchange of GPUs. The total GPUs of each group in `groups` stay the same.
 
-    A row gives up some GPUs. Another row of its group gets as many GPUs, or the row itself gets as many GPUs of another
-    generation.
+    Either a row exchanges GPUs of one generation for as many of another, or a row gives up GPUs and another row of its
+    group gets as many.
     """
 
     groups: Groups
@@ -173,7 +173,7 @@ class Network:
     def spread(self) -> None:
         """Gives the free GPUs of each pool to its rows, in proportion to the additional GPUs that each row can use.
 
-        There is only one pass, which may leave GPUs free that rows could use. `fill` gives out the rest.
+        Some GPUs that rows could use may stay free. `fill` gives them out.
         """
         if not self.may_have_more().any():
             return
@@ -184,11 +184,10 @@ class Network:
         self._fit()
 
     def may_have_more(self) -> Bools:
-        """Returns the rows for which it makes sense to divide GPUs again, as a mask (C,).
+        """Returns the rows that might get more GPUs if GPUs were divided again, as a mask (C,).
 
-        All rows of a pool are marked if two conditions are met: some row of the pool lacks GPUs, and some row of the
-        pool could use free GPUs. These can be two different rows. The second row can then take the free GPUs and give
-        other GPUs to the first.
+        These are all rows of each pool in which some row lacks GPUs and some row could use free GPUs. If these are two
+        different rows, the second can take the free GPUs and give other GPUs to the first.
         """
         gates = self.gates
         left = gates.least_outside(self.left) > gates.nothing
@@ -214,8 +213,8 @@ class Network:
     def removable(self) -> Floats:
         """Returns the GPUs of each generation that may be taken from each row and given to others, as an array (K, C).
 
-        These are all GPUs of a class of jobs, and no GPUs of a row that consists of guaranteed GPUs. The lower bounds
-        of groups are not considered.
+        These are all GPUs of a class of jobs, and no GPUs of a row that consists of guaranteed GPUs. Bounds of groups
+        are ignored.
         """
         found: Floats = self.flow.held * self._moves
         return found
@@ -242,10 +241,11 @@ class Network:
         return gives * part
 
     def wanted(self, who: Bools | None = None) -> Floats:
-        """Returns how many more GPUs each row can get within the upper bounds of its groups, as an array (C,).
+        """Returns how many more GPUs each row can get within the upper bounds of its groups, as an array (C,). Gates
+        are ignored.
 
-        If an upper bound does not allow all GPUs that the rows of a group can use, the numbers of these rows are
-        multiplied by the same factor. Gates are not considered.
+        If the rows of a group can use more than its upper bound allows, their numbers are multiplied by the same
+        factor.
 
         `who` (C,): marks the rows that may get GPUs, by default all. The result is 0 for all other rows.
         """
@@ -288,12 +288,11 @@ class Network:
         """Changes the GPUs that rows hold until no gate is overloaded.
 
         The steps are:
-        1. GPUs are moved from overloaded gates to other gates, as far as possible.
-        2. The rest is taken back from rows behind overloaded gates.
-        3. If these rows can give up no more GPUs, GPUs are also taken back from rows behind other gates: those to which
-           GPUs of an overloaded gate could be moved.
+        1. Moves GPUs from overloaded gates to other gates, as far as possible.
+        2. Takes the rest back from rows behind overloaded gates.
+        3. If these rows can give up no more, takes GPUs back from rows behind gates to which the excess could be moved.
 
-        Returns whether GPUs were taken back in step 3. In this case, it can be more GPUs than necessary.
+        Returns whether step 3 was necessary. It can take back more GPUs than necessary.
         """
         gates, elsewhere = self.gates, False
         while (stuck := self._balance()).any():
@@ -351,12 +350,10 @@ class Network:
 
     def _push(self, steps: Ints, far: int) -> None:
         """Moves GPUs from overloaded gates to gates with free capacity, along all shortest paths of the residual graph
-        together.
-
-        This is one phase of Dinic's algorithm.
+        together (one phase of Dinic's algorithm).
 
         - `steps` (M,): the number of arcs on the shortest path from each gate to a gate with free capacity.
-        - `far`: the length of the longest of these paths along which GPUs are moved.
+        - `far`: the largest of these numbers for an overloaded gate that has such a path.
         """
         gates, passed_on = self.gates, np.zeros(len(steps))
         for here in range(far, 0, -1):
@@ -402,12 +399,10 @@ class Network:
     ) -> tuple[Floats, Floats]:
         """Returns the most GPUs that rows can give up, and the most that they can get, in one kind of exchange.
 
-        The result is a pair of arrays (K, C): GPUs to give up, and GPUs to get, for each generation and row. The sums
-        of the two arrays can differ.
+        The result is two arrays (K, C), with GPUs of each generation for each row. Their sums can differ.
 
         - `where` (K, C): marks the generations on which each row may give up GPUs, by default all.
-        - `weight` (K, C): the proportions in which a row's new GPUs are spread over the generations that it accepts, by
-          default all equal.
+        - `weight` (K, C): in which proportions a row gets GPUs of the generations that it accepts, by default equally.
         """
         flow, held = self.flow, self.flow.held
         if weight is None:
@@ -439,8 +434,7 @@ class _Residual:
     """The residual graph of a network flow. Its nodes are the M gates.
 
     An arc from one gate to another says that load can be moved from the first to the second. The load of a gate is the
-    GPUs that rows behind it hold. Most arcs stand for exchanges of GPUs, by one row or between two rows of a group.
-    Others connect a gate with the next gate outside it, because rows behind the inner gate also load the outer gate.
+    GPUs that rows behind it hold. There are also arcs between a gate and the next gate outside it.
     """
 
     gates: Gates
@@ -496,6 +490,7 @@ class _Residual:
             total = groups.sums((out * gates.before(marks)).sum(axis=0))
             found += gates.sums(np.minimum(into, total[groups.of_row]))
         beside: Bools = found > gates.nothing
+        # Rows behind an inner gate also load the next gate outside it.
         inner = np.flatnonzero(gates.up != NOWHERE)
         passes_more, passes = (
             self.left[inner] > gates.nothing[inner],

@@ -36,10 +36,14 @@ class GenerationPairs:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """R jobs of L leaf accounts, one row for each job.
+    """R jobs of L leaf accounts, one row for each job. Preemptible jobs are not included.
 
-    The rows of an account are adjacent and in the order in which the account wants its jobs to run. Preemptible jobs
-    are not included.
+    The rows of an account are adjacent and in the order in which the account wants its jobs to run.
+
+    `units` says how much progress one GPU of each generation gives each job, in two units, as two arrays (R, K):
+
+    - GPUs of the job's fastest generation
+    - GPUs of the generation that is slowest on average over all jobs
     """
 
     job: Ints  # (R,) index among all jobs
@@ -67,12 +71,6 @@ class Rows:
         - `able` (J, K): whether each job may run on each generation.
         - `holds` (T,): GPUs that each account holds.
         - `evenly` (T,): marks accounts that divide GPUs evenly among their jobs of equal priority. None: no account.
-
-        The field `units` of the result says how much progress one GPU of each generation gives each job. It has two
-        arrays (R, K), because progress is measured in two units:
-
-        - GPUs of the generation that is fastest for the job. One such GPU counts as 1.
-        - GPUs of the generation that is slowest on average over all jobs.
         """
         some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
         some = some[np.lexsort((-jobs.priority[some], *sort_keys(jobs.account[some])))]
@@ -126,9 +124,6 @@ class Rows:
 
         The result is a pair: the rows of the N jobs that would run, as an array (N,), and the GPUs of each generation
         that each of them would use, as an array (N, K).
-
-        In the order that the account wants, each job takes GPUs of its fastest generations, as far as GPUs are left.
-        Then the account's jobs swap GPUs, so that the jobs that gain most by a fast generation use it.
         """
         row, use = self._in_order(held, leaves)
         leaf = self.leaf[row]
@@ -137,8 +132,7 @@ class Rows:
         return row, use
 
     def progress(self, row: Ints, use: Floats) -> Floats:
-        """Returns the progress of each of L accounts in each of U units, as an array (U, L). The units are described at
-        `of`.
+        """Returns the progress of each of L accounts in each of U units, as an array (U, L).
 
         - `row` (N,): the rows of the N jobs that run.
         - `use` (N, K): GPUs of each generation that each of these jobs uses.
@@ -222,21 +216,17 @@ def _in_slow_gpus(rate: Floats, speed: Floats, able: Bools) -> Floats:
     """Returns how much progress one GPU of each generation gives each job, in GPUs of the slowest generation, as an
     array (R, K).
 
+    The *typical worth* of a generation is the number of GPUs of the slowest generation that one of its GPUs is worth,
+    on average over all jobs that were measured on at least two generations. The result for a job is:
+
+    - on generations where it was measured: in proportion to its rates, with the typical worth on the slowest of them
+    - on generations where its rate is unknown: the typical worth
+    - on generations where it may not run: 0
+
+    Parameters:
     - `rate` (R, K): measured rates, 0 where unknown.
     - `speed` (R, K): the result of `_speed`.
     - `able` (R, K): whether each job may run on each generation.
-
-    The *typical worth* of a generation is the number of GPUs of the slowest generation that one of its GPUs is worth on
-    average. It is computed from the mean speeds of all jobs that were measured on at least two generations. These means
-    also say which generation is the slowest.
-
-    For a single job, the result is:
-
-    - on the slowest generation on which the job was measured: the typical worth
-    - on each other generation on which it was measured: this typical worth, multiplied by the job's rate there and
-      divided by its rate on that slowest generation
-    - on generations where its rate is unknown: the typical worth
-    - on generations where it may not run: 0
     """
     known = (rate > 0) & ((rate > 0).sum(axis=1) > 1)[:, None]
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
@@ -251,11 +241,9 @@ def _in_slow_gpus(rate: Floats, speed: Floats, able: Bools) -> Floats:
 def _pairings(rate: Floats, speed: Floats) -> tuple[GenerationPairs, ...]:
     """Returns several ways to divide the generations into pairs, in the order in which they are used.
 
-    The ways are the rounds of a round-robin tournament: a generation has a different partner in each way. If the number
-    of generations is odd, one generation has no partner in each way. The first way pairs the generation that is fastest
-    on average with the slowest.
-
-    At most MOST_PAIRINGS ways are returned, to limit the time that swaps and trades take.
+    The ways are the rounds of a round-robin tournament: a generation has a different partner in each way, and one has
+    none if their number is odd. The first way pairs the generation that is fastest on average with the slowest. There
+    are at most MOST_PAIRINGS ways.
 
     - `rate` (R, K): measured rate of each job on each generation, 0 where unknown.
     - `speed` (R, K): the same rates divided by the job's highest rate.
@@ -284,12 +272,12 @@ def _pairings(rate: Floats, speed: Floats) -> tuple[GenerationPairs, ...]:
 def _swap_by_gain(leaf: Ints, use: Floats, lean: Floats, pairs: GenerationPairs) -> None:
     """Swaps GPUs between jobs of each account, so that the jobs that gain most get the fast generation of each pair.
 
-    Each job keeps its number of GPUs, and so does each account on each generation.
+    Each job keeps its number of GPUs, and each account keeps its number of GPUs of each generation.
 
     - `leaf` (N,): the account of each job.
     - `use` (N, K): the GPUs of each job on each generation, changed in place.
-    - `lean` (N, P): the job's rate on the fast generation of each pair, divided by the sum of its rates on both. It is
-      NaN if one of the rates is unknown. The job then swaps no GPUs.
+    - `lean` (N, P): the job's rate on the fast generation of each pair, divided by the sum of its rates on both. A job
+      with NaN swaps no GPUs, because one of its rates is unknown.
     - `pairs`: the pairs of generations.
     """
     runs = use.take(pairs.slow, axis=1) + use.take(pairs.fast, axis=1)

@@ -19,12 +19,11 @@ from fairshare.policies.gandiva_fair.places import Places, Spot
 
 
 class Picked:
-    """The gangs picked so far in a round. A new instance has no picked gangs.
+    """The gangs picked so far in a round, with their places. A new instance has no picked gangs.
 
-    It also keeps the places of these gangs, the GPUs that limits still allow (`counts`), and the GPU time that accounts
-    are still due (`due`). The time that an account is due on a generation is its share until the next round, plus the
-    time that it is owed from earlier rounds, minus the time that its picked gangs will use. It is negative if the
-    account gets too much.
+    It also keeps the GPUs that limits still allow (`counts`), and the GPU time that accounts are still due on each
+    generation (`due`). The time due is the account's share until the next round, plus what it is owed from earlier
+    rounds, minus what its picked gangs will use. It is negative if the account gets too much.
     """
 
     def __init__(self, facts: Facts) -> None:
@@ -48,11 +47,10 @@ class Picked:
         return chosen
 
     def on_idle(self) -> Picked:
-        """Returns a copy for picking further gangs on the GPUs that remain after GPUs were shared by tickets.
+        """Returns a copy for picking gangs on the GPUs that the sharing by tickets leaves over.
 
         - Gangs picked with the copy are also picked in `self`. Only the copy lists them, in `idle_jobs`.
-        - The copy ignores the limits in `limits.claims`. These limit what an account gets when GPUs are shared by
-          tickets, but not what it gets of the remaining GPUs.
+        - The copy ignores the limits in `limits.claims`, which do not apply to these GPUs.
         """
         picked = copy(self)
         picked.counts, picked.idle_jobs = self.counts.beyond_claims(), []
@@ -121,14 +119,11 @@ class Picked:
         return True
 
     def is_ahead(self, job: int, k: int) -> bool:
-        """Returns whether the gang should leave generation `k`, so that other gangs can use its GPUs.
+        """Returns whether the gang should leave generation `k`, because its account gets too much time there.
 
-        This depends on the excess: how much more GPU time the account gets on the generation than it is due. The time
-        of all gangs picked so far counts as time that the account gets. The gang should leave if the excess is at least
-        (0.5 + affinity) × the GPU-seconds that the gang uses in one quantum.
-
-        The affinity says how strongly the gang should prefer the generation, from -1 to 1. If it is below -0.5, the
-        gang should leave even while its account is still due a little time there.
+        This is true if the account gets at least (0.5 + affinity) × Q more time than it is due. Q is the GPU-seconds
+        that the gang uses in one quantum. The affinity, from -1 to 1, says how strongly the gang should prefer the
+        generation. With an affinity below -0.5, the gang should leave even if its account is still due a little time.
 
         Returns False for gangs that must not leave a generation, such as running services and sessions.
         """
@@ -148,10 +143,9 @@ class Picked:
     def least_due(self, job: int, k: int) -> float:
         """Returns how many GPU-seconds an account must be due on generation `k` before its gang should run there.
 
-        The result is (0.5 - affinity) × the GPU-seconds that the gang uses in one quantum. The affinity says how
-        strongly the gang should prefer the generation, from -1 to 1. With an affinity of 0, half of these GPU-seconds
-        are necessary. With an affinity above 0.5, the result is negative: the gang may run there although its account
-        already gets a little too much time.
+        The result is (0.5 - affinity) × the GPU-seconds that the gang uses in one quantum. The affinity, from -1 to 1,
+        says how strongly the gang should prefer the generation. With an affinity above 0.5, the result is negative: the
+        gang may run there although its account already gets a little too much time.
         """
         facts = self.facts
         return float(facts.size[job] * facts.settings.quantum * (0.5 - facts.affinity[job, k]))
@@ -178,15 +172,14 @@ class Picked:
         self.generation[job] = now
 
     def follow(self, moved: Moved) -> None:
-        """Records the current generation of each gang in `moved` after the gangs were moved. Limits and times due are
-        updated."""
+        """Records the current generation of each gang in `moved` after the gangs were moved."""
         for job, _ in moved:
             now = self.places.places[job].generation
             if now != self.generation[job]:
                 self.change(job, now)
 
     def bring_back(self, moved: Moved) -> None:
-        """Moves gangs back to the places that they left, the last move first, and records their generations again.
+        """Moves gangs back to the places that they left, the last move first, and records their generations.
 
         `moved`: the moved gangs, each with the place that it left.
         """
@@ -209,9 +202,9 @@ class Picked:
 
         Returns False and changes nothing if the gang cannot be placed, or if limits do not allow the result.
 
-        `yields`: a function that is called with a picked gang and its generation, on which `job` needs room. It returns
-        True if the gang must make room wherever else it fits, even if it becomes slower there or is larger than `job`.
-        Gangs for which it returns False move only to GPUs on which they are about as fast or faster.
+        `yields`: a function that is called with a picked gang and its generation. It returns True if the gang must make
+        room even if it becomes slower or is larger than `job`. All other gangs move only to GPUs on which they are
+        about as fast or faster.
         """
         moved = make_room(self.places, job, generations, self.may_change, yields)
         if moved is None:
