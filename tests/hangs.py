@@ -31,9 +31,9 @@ CHECKS = 5
 def watched(*, seconds: float | None = None, little: float = LITTLE, much: float = MUCH) -> Iterator[None]:
     """Fails the test that runs inside the block if the test hangs, or if it has spent more than `much` CPU seconds.
 
-    A test hangs if two things are true for half of `seconds` (by default `waiting.stall()`):
-    - The test and the processes that it started together spend at most `little` CPU seconds.
-    - The test does not poll in `wait_for`, which has its own time limit.
+    A test hangs if both are true during the last `seconds` / 2 (by default `waiting.stall()` / 2):
+    - The test and the processes that it started together spent at most `little` CPU seconds.
+    - The test did not poll in `wait_for`, which has its own time limit.
 
     Only the main thread may call this function.
     """

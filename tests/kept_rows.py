@@ -40,8 +40,11 @@ AT_LEAST = """
 
 
 def inserts_of_rows() -> dict[str, str]:
-    """Returns, by table, an SQL command that inserts the rows that the table has now, in the order in which migrations
-    created the tables. Leaves out what migrations write."""
+    """Returns {table: SQL command that inserts the table's present rows}.
+
+    The tables are in the order in which migrations created them. Empty tables and tables that migrations fill are left
+    out.
+    """
     inserts = {}
     with connection.cursor() as cursor:
         cursor.execute(TABLES, [[*OF_MIGRATIONS, "django_migrations"]])
@@ -55,9 +58,9 @@ def inserts_of_rows() -> dict[str, str]:
 
 
 class Rows:
-    """The rows of all tables at the moment when this object is created, and a way to insert them again.
+    """The rows of all tables when this object is created, and a way to insert them again.
 
-    The database must contain nothing that a test does not create, except what migrations create.
+    All these rows must come from a test. Rows of migrations are left out.
     """
 
     def __init__(self) -> None:
@@ -71,7 +74,7 @@ class Rows:
     def insert(self) -> None:
         """Inserts the rows, with their primary keys and without any check, into the empty database.
 
-        Later rows get other keys.
+        Rows that are created afterwards get other keys.
         """
         add_months(month for _, month in self.partitions - _partitions())
         with without_triggers(*with_partitions(self.tables)), connection.cursor() as cursor:
@@ -85,10 +88,10 @@ _kept: dict[Callable[[], Any], tuple[Any, Rows]] = {}
 
 
 def kept(build: Callable[[], T]) -> T:
-    """Returns what `build` returns, and leaves the rows in the database that `build` creates.
+    """Returns what `build` returns. Afterwards the database contains the rows that `build` creates.
 
-    Only the first call in a process runs `build`, which must not depend on anything but the empty database. Tests that
-    compare with the present time must not use a kept state.
+    Only the first call in a process runs `build`. Further calls insert the same rows, so `build` must need nothing but
+    an empty database. Tests that compare with the present time must not use a kept state.
     """
     if build in _kept:
         made, rows = _kept[build]

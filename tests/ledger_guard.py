@@ -148,7 +148,7 @@ def without_triggers(*tables: str) -> Iterator[None]:
 
 
 def _alter(commands: Iterable[str]) -> None:
-    """Executes the commands in one call, because a call takes longer than such a command."""
+    """Executes the commands in one call, which is faster than one call for each."""
     if together := ";".join(commands):
         with connection.cursor() as cursor:
             cursor.execute(together)

@@ -110,5 +110,4 @@ def check(what: str, asked: CaptureQueriesContext) -> None:
 
 
 def fits(count: int, expected: int | range) -> bool:
-    """Returns whether `count` equals the expected number or is in the expected range."""
     return count in expected if isinstance(expected, range) else count == expected

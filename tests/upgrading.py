@@ -54,8 +54,8 @@ def _one_process_at_a_time() -> Iterator[CursorWrapper]:
 def _create(cursor: CursorWrapper, name: str, targets: list[tuple[str, str]]) -> None:
     """Creates the database `name` and migrates it to `targets`.
 
-    To save time, it starts from a copy of an earlier database of this test run that has the most of these migrations.
-    It also keeps a copy of its own database after every STEP migrations and at the end.
+    Starts from a copy of an earlier database of this test run, if one has some of these migrations. Keeps further
+    copies for later databases.
     """
     graph = MigrationLoader(None).graph
     plan = list(dict.fromkeys(node for target in targets for node in graph.forwards_plan(target)))
@@ -80,8 +80,10 @@ def _executor() -> MigrationExecutor:
 
 
 def kept_name(nodes: Sequence[tuple[str, str]] = ()) -> str:
-    """Returns the name under which this test run keeps a copy of a database that has exactly the migrations `nodes`.
-    Without `nodes`, returns what all such names begin with."""
+    """Returns the name of the copy that this test run keeps of a database with exactly the migrations `nodes`.
+
+    Without `nodes`, returns the prefix of all such names.
+    """
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     return f"kept_{run}_" + (hashlib.sha256(repr(sorted(nodes)).encode()).hexdigest()[:12] if nodes else "")
 

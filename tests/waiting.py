@@ -38,9 +38,8 @@ def wait_for(
 ) -> T:
     """Calls `probe` every `every` seconds until its result is true, and returns this result.
 
-    `what`: a text for the error message, which names what is awaited. It can also be a function that returns such a
-    text, for example with the number of steps done. It counts as progress if the function returns a new text. A fixed
-    text never shows progress.
+    `what`: what is awaited, for the error message. It is a text, or a function that returns a text, such as the number
+    of steps done. If the function returns a new text, this counts as progress.
 
     Raises AssertionError after `seconds` seconds in all, or after `stall()` seconds without progress.
     """

@@ -1,24 +1,18 @@
 """Measures the gains of trades in simulated economies: `python -m tests.fairshare.bench_trades [--policies …]`.
 
-Random teams have one-GPU jobs on two or three generations. Within a team, the binary logarithms of the jobs' speed-ups
-from generation 0 to 1 have the standard deviation σ. Each economy is simulated quantum by quantum, with and without
-trading.
+Random teams have one-GPU jobs on two or three generations. Each economy is simulated quantum by quantum, once with and
+once without trading. Progress is counted in GPU-quanta at a job's full speed.
 
-A team runs its jobs in its *own order*, which is one of two:
-- "in order": by age. A job runs only as long as all jobs before it.
-- "evenly": all jobs run equally long.
-
-Progress is counted in GPU-quanta at a job's full speed.
-
-A *loser* is a team that makes less than 98 % of the lower of two amounts:
-- its progress without trading;
-- its progress alone on an equal part of each generation.
-
-The second amount is needed because, with trading, a team no longer gets for free the time that other teams do not want.
-
-*Captured* is the fraction of the possible gain that trades reach. A gain is the sum of the teams' relative gains over
-the simulation without trading. A linear program finds the possible gain: the largest gain without losers. It is
-computed twice: for teams that run their jobs in their own order, and for teams that may run any of their jobs.
+- σ: how much the speed-ups from generation 0 to 1 differ within a team. It is the standard deviation of their binary
+  logarithms.
+- *own order*: the order in which a team runs its jobs. It is "in order" (by age: a job runs only as long as all jobs
+  before it) or "evenly" (all jobs run equally long).
+- *loser*: a team that makes less than 98 % of its progress without trading, and also less than 98 % of its progress
+  alone on an equal part of each generation.
+- *gain*: the sum of all teams' relative gains over the simulation without trading.
+- *possible gain*: the largest gain without losers. Linear programs compute it twice: for teams that run their jobs in
+  their own order, and for teams that may run any of their jobs.
+- *captured*: the gain by trades as a fraction of the possible gain.
 """
 
 from __future__ import annotations
@@ -94,6 +88,7 @@ def trades(judged: PolicyUnderTest, spread: float, order: Order, instances: int)
         economy = teams(spread, seed, order)
         alone = replace(economy, settings=replace(economy.settings, trading=False))
         traded, without = progress(economy, judged), progress(alone, judged)
+        # With trading, a team no longer gets for free the time that other teams do not want.
         kept = traded / np.minimum(without, private(economy, order))
         losers += bool((kept < 0.98).any())
         worst = min(worst, float(kept.min()))

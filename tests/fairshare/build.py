@@ -106,11 +106,9 @@ def snapshot(
 
 
 def situation(given: Snapshot) -> Situation:
-    """Returns the situation before the first decision: the default policy, the snapshot `given` that it sees, and its
-    state.
+    """Returns the situation before the first decision of the default policy on the snapshot `given`.
 
-    The policy's options come from the settings in the snapshot. Its state comes from the GPU time that the snapshot
-    says accounts are owed.
+    The policy's options come from the settings in the snapshot, and its first state from what accounts are owed.
     """
     return Situation.first(policy_of(given.settings), given)
 

@@ -83,9 +83,10 @@ def _accounts(tenants: int, kinds: int, chance: np.random.Generator) -> tuple[Ac
 
 
 def _regular(levels: tuple[int, ...], kinds: int, chance: np.random.Generator) -> tuple[Accounts, Ints]:
-    """Returns the accounts of a regular tree, and the indices of its leaves. The parents of leaves trade.
+    """Returns the accounts of a regular tree, and the indices of its leaves.
 
-    The tree has `levels[0]` roots, and `levels[d]` children below each account of depth d - 1.
+    The tree has `levels[0]` roots, and `levels[d]` children below each account of depth d - 1. The accounts directly
+    above the leaves trade with each other. In a tree of one level, the leaves trade.
     """
     parents, above = [], np.array([NOWHERE])
     for below in levels:

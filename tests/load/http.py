@@ -112,7 +112,6 @@ class Connection(asyncio.Protocol):
 
 
 def request(method: str, path: str, headers: dict[str, str], body: bytes = b"", *, host: str) -> bytes:
-    """Returns the bytes of an HTTP/1.1 request."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if body or method == "POST":

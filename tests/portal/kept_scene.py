@@ -26,10 +26,10 @@ class KeptScene:
     def put_back(self) -> Scene:
         """Inserts the scene into the database and returns it.
 
-        All triggers and constraints check the rows again. If the database already contains users of other fixtures,
-        creates a new scene and does not keep it, because the script would contain the other rows, too.
+        Creates a new scene if the kept one is older than FRESH_FOR, or if the database already contains users.
         """
         if User.objects.exists():
+            # A script made now would also contain the rows of other fixtures.
             return scene()
         if self.made is None or time.monotonic() - self.made_at > FRESH_FOR:
             self.made, self.made_at = scene(), time.monotonic()

@@ -52,7 +52,6 @@ class Person:
         return int(self.post("jobs", {"spec": spec})["id"])
 
     def cancel_all(self) -> None:
-        """Cancels all unfinished jobs of this user."""
         for job in self.get(f"jobs?owner={self.name}&limit=200")["items"]:
             if not job["ended_at"]:
                 self.post(f"jobs/{job['id']}/cancel")

@@ -97,10 +97,10 @@ def many_hands(*, quanta: int, workers: int) -> dict[str, Any]:
 
 
 def stuck_analyses(*, sent: int, stuck: int) -> dict[str, Any]:
-    """Locks the table of sharing analyses, and sends `sent` analyses, which wait for this lock.
+    """Locks the table of sharing analyses, sends `sent` analyses, and waits until `stuck` of them wait for the lock.
+    Then waits for two rounds.
 
-    As soon as `stuck` analyses wait, waits for two rounds. Returns how many analyses still wait, and how many rounds
-    have run.
+    Returns how many analyses still wait, and how many rounds have run.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         table = connection.ops.quote_name(SharingAnalysis._meta.db_table)

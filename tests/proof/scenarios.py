@@ -93,9 +93,10 @@ def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, An
 
 
 def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[str, Any]:
-    """Runs two teams with equal tickets and different speed-ups for `quanta` quanta without trading, then with trading.
+    """Runs two teams with equal tickets for `quanta` quanta without trading, then for as many with trading.
 
-    Returns the steps per second of each team in both cases, and their ratio.
+    `sensitivities`: one for each team. A GPU of speed s runs the team's jobs s**sensitivity times as fast. Returns the
+    steps per second of each team in both cases, and their ratio.
     """
     # Fairlot measures the speeds of gangs only where trading is on. The comparison begins when these speeds are known.
     cluster = _prepare(quantum=quantum, trading=True)
@@ -235,10 +236,9 @@ def _owed(cluster: Cluster) -> dict[str, list[float]]:
 
 
 def _is_even(cluster: Cluster) -> bool:
-    """Returns whether every team is owed, or has received in advance, at most the time of one GPU in two quanta. This
-    is so in the steady state.
+    """Returns whether GPU time is divided evenly: no team's balance exceeds the time of one GPU in two quanta.
 
-    The balances of a team are added up over the generations, because the gangs are equally fast on each.
+    A balance is added up over the generations, because the gangs are equally fast on each.
     """
     quanta = Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM).order_by("-number")
     last, before = quanta.values_list("at", flat=True)[:2]

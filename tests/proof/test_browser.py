@@ -360,7 +360,6 @@ def log_lines(page: Page) -> Locator:
 
 
 def raw_log(page: Page) -> list[str]:
-    """Downloads the raw log through the page's link and returns its lines."""
     with page.expect_download() as download:
         page.get_by_role("link", name="Raw").click()
     return Path(download.value.path()).read_text().splitlines()

@@ -96,8 +96,7 @@ def had(job: Job, begins: datetime, ends: datetime, generation: Generation) -> N
 
 
 def _free(node: Node, begins: datetime, ends: datetime) -> int:
-    """Returns the index after the highest GPU of the node that is held at any time from `begins` to `ends`; 0 if none
-    is held."""
+    """Returns the index from which on all GPUs of the node are free from `begins` to `ends`."""
     held = HeldGpu.objects.filter(node=node, during__overlap=DateTimeTZRange(begins, ends, "[)"))
     return max((index + 1 for index in held.values_list("gpu_index", flat=True)), default=0)
 

@@ -76,8 +76,7 @@ class Cuda:
 
 
 class Cells:
-    """Counters in GPU memory, which start at 0. Each step changes a counter in such a way that the final value shows
-    whether every step was done exactly once."""
+    """Counters in GPU memory, which start at 0. Their final values show whether every step was done exactly once."""
 
     def __init__(self, cuda: Cuda) -> None:
         self.cuda = cuda

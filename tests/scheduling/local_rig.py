@@ -28,8 +28,10 @@ T = TypeVar("T")
 
 
 def until(look: Callable[[], T], what: str = "it") -> T:
-    """Calls `look` every 10 ms until its result is true, and returns this result. Tests use it for conditions that no
-    event announces. `what` says in the error message what was awaited."""
+    """Calls `look` every 10 ms until its result is true, and returns this result.
+
+    `what`: a text for the error message, which names what is awaited.
+    """
     return wait_for(look, what=what, every=0.01)
 
 
@@ -74,8 +76,9 @@ class Rig:
         """Returns a gang that runs the shell script `script`; the command `python` in it starts the interpreter of the
         tests.
 
-        `workers`: how many workers it has, each with two virtual GPUs. `gpus` replaces these workers by the given ones.
-        `changes` replaces fields of the gang.
+        - `workers`: the number of workers, each with two virtual GPUs.
+        - `gpus`: workers to use instead of these.
+        - `changes`: other values for fields of the gang.
         """
         virtual = [Worker(rank, f"node-{rank}", (rank, rank + 8), (), 2.0) for rank in range(workers)]
         given: dict[str, Any] = {

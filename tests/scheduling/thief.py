@@ -27,10 +27,9 @@ def read(path: str) -> bool:
 
 
 def write(path: str) -> bool:
-    """Returns whether the file can be written, or whether a file can be created in the folder.
+    """Returns whether the file can be written, or, if `path` is a folder, whether a file can be created in it.
 
-    Returns False if `path` does not exist, and creates no file there: a new file would not change a hidden one. Raises
-    OSError if writing fails.
+    Returns False if `path` does not exist. Raises OSError if writing fails.
     """
     if os.path.isdir(path):
         os.close(os.open(os.path.join(path, "planted"), os.O_CREAT | os.O_WRONLY, 0o600))
@@ -50,7 +49,7 @@ def see(pid: int) -> bool:
 
 
 def read_environment(mark: str) -> bool:
-    """Returns whether this process can read, in the environment of any other process, the text `mark`."""
+    """Returns whether this process can read the text `mark` in the environment of any other process."""
     wanted = mark.encode()
     return any(attempt(_has, pid, wanted) for pid in os.listdir("/proc") if pid.isdigit())
 

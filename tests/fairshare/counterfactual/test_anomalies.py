@@ -1,5 +1,5 @@
-"""Tests that the anomaly analysis finds every cause, and reports nothing if tenants had what they would have had
-alone."""
+"""Tests that the anomaly analysis finds every cause, and that it reports nothing if each tenant had as much as it would
+have had alone."""
 
 from __future__ import annotations
 
@@ -84,9 +84,10 @@ def test_a_wait_of_a_tenant_that_has_its_share_is_due_to_its_own_jobs() -> None:
 
 
 def after_an_own_job(**first: object) -> list[Anomaly]:
-    """Returns the anomalies of a past in which job 2 of tenant B waits for job 3 of B, which was submitted later.
+    """Returns the anomalies of a past in which job 2 of tenant B waits until job 3 of B has ended, although job 3 was
+    submitted later.
 
-    `first` sets fields of job 3.
+    `first`: fields of job 3, which runs first.
     """
     jobs = [
         job(1, A, 0, attempt(0, 5 * HOUR, 0)),

@@ -68,8 +68,8 @@ def test_a_forecast_round_equals_a_live_round(given: Snapshot, seed: int) -> Non
 
 
 class Late(GandivaFair):
-    """A policy that starts no job in quantum rounds or in the first 70 seconds. It asks for a round every 20
-    seconds."""
+    """A policy that runs no job in the first 70 seconds, and none in quantum rounds (rounds in which jobs take turns).
+    It asks for a round every 20 seconds."""
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
         plan = super().decide(state, view, random)

@@ -136,9 +136,9 @@ def test_every_account_gets_what_it_can_use_of_its_entitlement(given):
 def test_a_generation_is_left_over_only_if_no_account_can_use_it(given):
     """Proves that GPUs of a generation stay unassigned only if no account can use them.
 
-    The test removes the limits on GPUs and all measured speeds. With measured speeds, the policy could guarantee an
-    account GPUs of a faster generation.
+    The accounts have no limits on GPUs, and no job has measured speeds.
     """
+    # With measured speeds, the policy could guarantee an account GPUs of a faster generation.
     given = replace(
         without_quotas(given),
         jobs=replace(given.jobs, rate=np.full_like(given.jobs.rate, np.nan)),

@@ -21,9 +21,10 @@ EXAMPLES = settings(max_examples=60, deadline=None)
 def limited(given: Snapshot, **caps: dict[int, float]) -> Snapshot:
     """Returns the snapshot with limits for some accounts. `caps` maps the name of a limit to its values by account.
 
-    The limits are `room_total` (GPUs that the account may still use in this round), `claim_total` (GPUs up to which the
-    account takes part in the sharing), and `borrow` (GPUs of each generation beyond the entitlement, as a fraction of
-    it).
+    - `room_total`: the GPUs that the account may still use in this round.
+    - `claim_total`: the GPUs up to which the account takes part in the sharing. Beyond them its jobs get only GPUs that
+      are left over.
+    - `borrow`: the GPUs of each generation beyond the entitlement, as a fraction of the entitlement.
     """
     shape = given.accounts.owed.shape
     arrays = {}

@@ -15,7 +15,8 @@ from tests.fairshare.build import Account, Job, decide, situation, snapshot
 
 
 def play(given: Snapshot, rounds: int) -> Iterator[tuple[Snapshot, Decision, Floats]]:
-    """Plays rounds of the default policy. Yields the view, the decision and the received GPUs of each round.
+    """Plays rounds of the default policy. Yields (the snapshot that the policy saw, its decision, received GPUs) of
+    each round.
 
     The received GPUs are an array (T, K), by account and generation.
     """
@@ -76,8 +77,8 @@ def test_gangs_stay_on_their_generation_despite_small_switch_losses():
     """Proves that small losses of GPU time seldom make gangs change their generation: at most one change in four
     rounds.
 
-    In each round the test reports random losses, as from switching jobs. They differ by at most 0.1 GPU-quanta between
-    accounts.
+    After each round, the test reports that switching jobs cost each account a random amount of GPU time. The amounts of
+    two accounts differ by at most 0.1 GPU-quanta.
     """
     given = crowd([(0, 4), (1, 4)], [[1], [1], [1]], switch_cost=2.0)
     chance = np.random.default_rng(1)
@@ -128,9 +129,10 @@ def test_both_orderings_serve_the_gang_that_needs_the_whole_generation(ordering)
 def test_every_lottery_follows_the_tickets():
     """Proves that accounts win lotteries in proportion to their tickets.
 
-    On one GPU each round is one lottery, and lotteries are independent if no account is owed GPU time.
+    There is one GPU, so each round is one lottery.
     """
     accounts = [Account(1), Account(2), Account(4), Account(1)]
+    # No account is owed GPU time, so the lotteries are independent.
     given = snapshot([(0, 1)], accounts, [Job(t) for t in range(4)], ordering="lottery")
     seeds = 1500
     wins = np.zeros(4)
@@ -144,7 +146,8 @@ def test_every_lottery_follows_the_tickets():
 def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets():
     """Proves that GPU time follows tickets although gangs differ in size.
 
-    On two GPUs a gang of two comes first half as often as a one-GPU job, and then gets both GPUs.
+    On two GPUs, a one-GPU job is drawn first twice as often as a gang of two. The gang gets both GPUs when it is drawn
+    first.
     """
     given = snapshot(
         [(0, 2)], [Account(), Account()], [Job(0, workers=2), Job(1), Job(1)], ordering="lottery"
@@ -220,7 +223,7 @@ def test_a_gang_stays_where_it_is_while_all_gangs_fit(others):
     """Proves that a gang does not move while all gangs fit, alone or with `others` other accounts that have one job
     each.
 
-    The gang may run on the other generation too. It stays even if its account would be owed time there.
+    The gang may run on either generation. It stays even if its account is owed time on the other one.
     """
     accounts = [Account() for _ in range(others + 1)]
     jobs = [Job(0, on=(0,)), *(Job(t) for t in range(1, others + 1))]

@@ -1,4 +1,5 @@
-"""Tests of placement: workers of a gang come together and beside running gangs, and fragmentation keeps no gang out.
+"""Tests of placement: the workers of a gang are placed together and beside running gangs, and free GPUs that are
+scattered over nodes keep no gang waiting.
 
 To pick a gang is to choose it to run in the round. The policy picks gangs one after another.
 """

@@ -25,8 +25,8 @@ NAN = np.nan
 def believed(rate, model, *, table=None):
     """Returns the speed-ups that the policy believes and uses in trades, and the kind of evidence for each of them.
 
-    Each is a list with one entry for each team. Every team has one job. A speed-up compares the second generation with
-    the first.
+    Each is a list with one entry for each team. Every team has one job. Its speed-up is the second generation's speed
+    divided by the first's.
 
     - `rate`: the reported steps per second, with one row for each team and one column for each generation.
     - `model`, `table`: see `evidence_of`.

@@ -234,10 +234,9 @@ def test_no_account_buys_more_of_a_generation_than_its_gangs_can_use(given: Case
 
 
 def test_the_judge_sees_that_max_min_shares_are_no_market() -> None:
-    """Proves that the judge, which checks promises, finds that max-min shares are no market equilibrium.
+    """Proves that the judge, which checks promises, does not accept max-min shares as a market equilibrium.
 
-    With max-min shares, a job keeps its guaranteed fast GPUs, although no other account wants them. This blocks another
-    job of the same account.
+    With max-min shares, a job stays on its guaranteed fast GPUs, and so blocks another job of the same account.
     """
     few = [Gang(0, gpus=2, rate={0: 1.0, 1: 1.258}), Gang(0, gpus=3, rate={0: 1.0, 1: 0.919})]
     given = case(

@@ -281,10 +281,10 @@ def test_no_team_loses_in_a_large_market() -> None:
 
 
 def captured(spread: float, count: int, order: Order, capacity: tuple[int, ...] = (12, 12)) -> float:
-    """Returns the fraction of the possible gain that trades reach: the sum of all relative gains, divided by the
-    largest sum.
+    """Returns the fraction of the possible gain that trades reach.
 
-    The largest sum is that in which each team runs jobs in its own order and no team loses.
+    A gain is the sum of all teams' relative gains in progress. The possible gain is the largest one in which no team
+    loses. Each team runs its jobs in the order `order`.
     """
     got = possible = 0.0
     for seed in range(13):
@@ -445,7 +445,10 @@ def test_no_team_buys_beyond_its_cap() -> None:
 
 
 def test_a_seller_may_hold_gpus_beyond_its_entitlement() -> None:
-    """Proves that a seller can sell time beyond its entitlement: all its fast GPUs are ones that others leave to it."""
+    """Proves that a seller may get more slow GPUs than its entitlement.
+
+    The seller already holds the 4 slow GPUs of its entitlement. It sells its only fast GPU for more slow ones.
+    """
     one = alike(1, 4)
     held = Held(np.full((2, 2), 4.0), np.array([[4.0, 1.0], [4.0, 7.0]]))
     limits = TradeLimits.of(one.accounts, held.entitled)

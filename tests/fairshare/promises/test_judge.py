@@ -239,7 +239,7 @@ def test_tallies_count_verdicts():
 
 
 def test_holes_that_only_one_user_fits_in_cost_others_nothing():
-    """Proves that a user does not count as far ahead of its share because of GPUs that no other user's jobs fit on.
+    """Proves that GPUs on which only one user's jobs fit do not put this user far ahead of its share.
 
     Gangs of 3 on three nodes of 4 leave three GPUs. A user with one-GPU jobs, who is due one GPU, gets all three.
     """

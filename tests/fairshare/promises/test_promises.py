@@ -1,7 +1,6 @@
 """Tests that policies keep their promises, and that the judge detects the promises that version 1 breaks.
 
-All tests ask `fairshare.check.policies` for the default policy, its newest version, and the promises of each policy, so
-that another default policy needs no change here. `make soak` plays many more economies.
+The policies and their promises come from `fairshare.check.policies`. `make soak` plays many more economies.
 """
 
 from __future__ import annotations

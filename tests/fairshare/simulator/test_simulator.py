@@ -49,8 +49,10 @@ def second_by_second(
 ) -> list[float]:
     """Simulates four GPUs second by second, and returns the time at which each job ends, in whole seconds.
 
-    `order` sorts the unfinished jobs, given also the seconds that each still needs. `skips`: whether later jobs may
-    start before a job that does not fit. `preempts`: whether a job that comes or ends may stop running jobs.
+    - `order`: called with the indices of the jobs that have arrived and not ended, and the seconds that each job still
+      needs. Returns these indices in the order in which the jobs should run.
+    - `skips`: whether later jobs may start before a job that does not fit.
+    - `preempts`: whether the arrival or end of a job may stop running jobs.
     """
     left = {job: one.work for job, one in enumerate(jobs)}
     arrived: list[int] = []
@@ -270,7 +272,7 @@ def test_starts_switches_and_moves_have_their_own_costs() -> None:
 
 
 class Watching(GandivaFair):
-    """A policy that requests each job's GPU time so far as input, and records every view that it gets."""
+    """A policy that records every view that it gets. The views contain each job's GPU time so far."""
 
     needs = GandivaFair.needs | {Need.ATTAINED}
 
@@ -356,9 +358,9 @@ def test_caches_between_rounds_change_no_decision(jobs: list[SimJob], trading: b
 
 
 def test_a_quantum_ends_even_if_rounded_times_differ_by_less() -> None:
-    """Proves that a quantum of 60 s ends even if rounding makes the difference of its start and end less than 60 s.
+    """Proves that a quantum of 60 s ends even if rounding makes it seem slightly shorter.
 
-    The jobs arrive about 1e5 seconds after the start, in steps of a third of a second, where such rounding occurs.
+    Such rounding occurs here, because the jobs arrive about 1e5 seconds after the start, a third of a second apart.
     """
     jobs = [SimJob(1e5 + i / 3, 500.0 + i / 7, gpus_per_worker=4, account=i % 2) for i in range(6)]
     replay = live(FOUR, jobs, TWO_TEAMS)

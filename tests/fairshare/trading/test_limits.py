@@ -135,8 +135,8 @@ def with_limits(draw: st.DrawFn) -> Snapshot:
 
 
 def given_across(accounts: Accounts, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
-    """Returns two arrays (accounts, generations): the GPUs that each account gave to accounts outside its subtree, and
-    whether it traded the generation with them."""
+    """Returns two arrays (accounts, generations) about the trades of an account's subtree with accounts outside it: the
+    GPUs that the subtree gave, and whether any of these trades used the generation."""
     tree = Tree.of(accounts.parent)
     gave, touched = np.zeros(accounts.owed.shape), np.zeros(accounts.owed.shape, dtype=bool)
     for trade in decision.trades:

@@ -33,7 +33,7 @@ BrowserOf = Callable[[User], Client]
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lowers two limits on wrong passwords so that tests reach them quickly: that of a network and that of a user name.
+    """Lowers two limits on wrong passwords so that tests reach them quickly: 12 for a network, 9 for a user name.
 
     The limit for one user name from one network stays 5.
     """

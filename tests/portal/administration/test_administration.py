@@ -131,8 +131,8 @@ def test_where_a_form_was_posted_a_reload_finds_the_forms_page(scene, place, bro
 def test_the_nodes_page_follows_a_node_that_drains(
     scene: Scene, browser_of, django_capture_on_commit_callbacks
 ) -> None:
-    """When the drained node becomes empty, an event of the cluster's topic makes the page fetch only its live part
-    again."""
+    """When the last job leaves a drained node, the nodes page gets an event and requests its live part. This part shows
+    the node as drained."""
     olga, node = browser_of(scene.people.olga), scene.world.lease(scene.job).held_gpus.first().node
     drain_node(actor=scene.people.olga, node=node, reason="new fan", mode="now")
 

@@ -112,9 +112,10 @@ def test_a_refusal_is_shown_in_the_form_that_was_sent(scene: Scene, browser_of) 
 
 
 def what_is_missing(browser: Client, action: str, wrong: dict[str, str]) -> str:
-    """Sends a form with invalid values. Returns an error text if the page shows no refusal at the form.
+    """Sends a form with invalid values. Returns "" if the page shows a refusal at the form, or if the form was
+    accepted.
 
-    Returns an empty text if the page shows the refusal there, or if the form was accepted.
+    Otherwise returns what is wrong.
     """
     answer = browser.post(action, wrong, follow=True)
     if answer.status_code not in {200, 422} or "html" not in answer["Content-Type"]:

@@ -57,7 +57,7 @@ NO_TEXT = {int: NO_WHOLE, bool: ["yes", "on", "1", "0", "True", "t", ""]}
 def fields_of(source: str) -> list[tuple[type[BaseModel], Place, type]]:
     """Returns (model, path to the field, type) for each number and boolean in the API's request bodies or queries.
 
-    `source` says which of the two to read.
+    `source`: "body" or "query".
     """
     found = {}
     for _, router in api._routers:

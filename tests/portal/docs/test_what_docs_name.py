@@ -167,8 +167,8 @@ def as_text(value: object) -> str:
 # --- addresses -----------------------------------------------------------------------------------
 @cache
 def operations() -> list[tuple[re.Pattern[str], set[str]]]:
-    """Returns (pattern, methods) for each path of the OpenAPI document: a regular expression, and the non-deprecated
-    methods."""
+    """Returns (pattern, methods) for each path of the OpenAPI document: a regular expression that matches the path, and
+    its methods without the deprecated ones."""
     paths = api.get_openapi_schema()["paths"]
     return [
         (

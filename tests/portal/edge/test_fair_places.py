@@ -99,7 +99,8 @@ class TestThreads:
     ) -> None:
         """A page of another client is served while one client's slow requests wait for threads.
 
-        The slow client has one session with varying other cookies, or many sessions from one address.
+        The slow client has one address. It uses one session cookie, with or without other cookies that vary, or many
+        session cookies.
         """
         monkeypatch.setattr(edge_app, "WAIT_SECONDS", 1.0)
         busy = Busy()

@@ -45,8 +45,8 @@ def test_an_existing_file_is_served_without_the_database(client: Client, address
 def test_the_first_request_of_a_process_asks_no_database_either(
     client: Client, address: str, status: int
 ) -> None:
-    """Until the process has queried the database, it assumes a local cluster: only this machine gets static files,
-    others get 403."""
+    """Until the process has queried the database, it assumes that there is a local cluster. So clients on this machine
+    get static files, and other clients get 403."""
     assert not middleware.knows_of_local_cluster()
     with closing(client.get("/static/img/mark.svg", REMOTE_ADDR=address)) as answer:
         assert answer.status_code == status

@@ -84,8 +84,8 @@ class Forms(HTMLParser):
 
 @contextmanager
 def rolled_back() -> Iterator[None]:
-    """Rolls back all changes that the block makes. The block may begin durable transactions, which Django forbids
-    otherwise."""
+    """Rolls back all changes that the block makes. Unlike an ordinary atomic block, it may contain durable
+    transactions."""
     with transaction.atomic() as block:
         atomic = transaction.get_connection().atomic_blocks[-1]
         atomic._from_testcase = True
@@ -96,7 +96,8 @@ def rolled_back() -> Iterator[None]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Returns a set to which the names of all query and form parameters are added when a view reads them."""
+    """Returns a set to which the name of each query or form parameter is added as soon as a view reads the
+    parameter."""
     names: set[str] = set()
     for method in ("get", "getlist", "__getitem__", "__contains__"):
         real = getattr(QueryDict, method)
@@ -115,7 +116,7 @@ def scene(scene: Scene) -> Scene:
 
 
 class Tried:
-    """Sends requests, and collects those that cause a server error or whose value reaches a database column
+    """Sends requests. Collects those that cause a server error, and those with a value that reached the database
     unchecked."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -291,7 +292,7 @@ def wrong_calls(
 ) -> Iterator[tuple[str, object, dict[str, str]]]:
     """Yields (URL, body, headers) of calls to the operation, each with one invalid value.
 
-    `seen` counts how often each parameter has occurred, because only its first occurrences get all values.
+    `seen` counts how often each parameter has occurred. After its first ENOUGH occurrences, fewer values are tried.
     """
     address = operations.address(path, operation)
     for parameter in operation["parameters"]:

@@ -422,13 +422,14 @@ def test_no_url_is_missing_in_the_table() -> None:
 def test_each_user_gets_what_the_table_says_charlie_reads_no_name_of_astros_and_pages_have_help(
     scene: Scene, clients: dict[str, Client]
 ) -> None:
-    """Requests all URLs once, because this is slow, and checks the status, the leaks to Charlie and the help link
-    together.
+    """Each response has the status in the table, Charlie's contain none of the names that only Astro may see, and pages
+    have a help link.
 
-    Bob's pages must contain the names that could leak to Charlie. Otherwise their absence would prove nothing.
+    Bob's pages must contain some of these names. If they did not, the check of Charlie's pages would prove nothing.
     """
     secret = re.compile(rf"\b({'|'.join(SECRETS)})")
     wrong, leaks, shown = [], [], ""
+    # One loop for all checks, because requesting all URLs is slow.
     for key, url in walk(scene):
         for who, client in clients.items():
             response = client.get(url)

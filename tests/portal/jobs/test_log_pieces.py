@@ -37,11 +37,10 @@ def log(data: bytes) -> LogFile:
 
 @given(TEXTS, st.lists(st.integers(0, 200), max_size=6), st.booleans())
 def test_pieces_are_the_log_whatever_the_cuts(text: str, cuts: list[int], flush: bool) -> None:
-    """A reader that reads a growing log in several parts gets each byte once and in order, and no characters cut in
-    two.
+    """A reader of a growing log gets each byte once and in order, and no character is cut in two.
 
-    Each part begins where the pieces of the last part ended. `cuts` are the sizes of the log at which it is read. With
-    `flush`, the reader also gets an unfinished last line.
+    - `cuts`: the sizes of the log at which it is read.
+    - `flush`: whether the reader also gets an unfinished last line.
     """
     data, pieces, at = text.encode(), [], 0
     for end in [*sorted(cut for cut in cuts if cut < len(data)), len(data)]:

@@ -41,7 +41,9 @@ def test_a_job_that_waits_tells_whether_it_misses_its_deadline(
     """A waiting job's page and the API say whether the job will miss its deadline, according to the forecast of its
     start.
 
-    If `is_known`, the forecast says by when the job starts; otherwise it says only until when the job does not start.
+    - `starts_in`: hours from now; None if there is no forecast.
+    - `is_known`: whether the forecast says that the job starts by then. If not, the forecast only says that the job
+      does not start before then.
     """
     job = scene.world.submit(scene.people.bob, scene.people.astro, expected_hours=2, deadline_hours=4)
     JobForecast.objects.filter(job=job).delete()

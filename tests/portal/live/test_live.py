@@ -186,10 +186,10 @@ def test_the_stream_relays_changes_and_refuses_what_is_not_the_users(scene: Scen
 
 
 def first_words(topics: set[str], since: str, *, then: str) -> list[str]:
-    """Opens an event stream at the position `since`. Returns the data of the events before the event of the topic
-    `then`.
+    """Opens an event stream of `topics` and of the topic `then`, at the position `since`. Publishes an event of `then`
+    as soon as the stream is live.
 
-    The stream has the events of `topics` and of `then`. The function publishes `then` as soon as the stream is live.
+    Returns the data of all events that arrive before this event.
     """
 
     async def listen() -> list[str]:

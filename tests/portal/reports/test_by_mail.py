@@ -174,7 +174,8 @@ def test_the_mail_has_the_figures_of_the_period(scene: Scene, alice: User) -> No
 def test_the_mail_says_whether_more_will_be_booked(scene: Scene, alice: User) -> None:
     """Only the mail about a week that is not settled yet says "provisional".
 
-    The mail sent now is about last week, which is settled. The mail sent in a week is about this week.
+    The first mail is about last week, which is settled. The second is sent seven days later and is about the present
+    week.
     """
     subscription = subscribed(scene, alice, "weekly", "pdf")
     ReportSubscription.objects.update(created_at=LONG_AGO)

@@ -176,9 +176,10 @@ def lived(lab: World, history: list[Any]) -> None:
 
 
 def sums(*parts: Selection) -> dict[str, Any]:
-    """Returns the sums of times and GPU-seconds in the sacct and CSV exports of all `parts`.
+    """Returns the sums of times and GPU-seconds in the sacct and CSV exports of all `parts`. Also checks the times in
+    each row.
 
-    The key "ends" has the number of rows for each ended job and state. Also checks the times in each row.
+    The key "ends" has a counter: the number of rows of ended jobs, by job and state.
     """
     found: dict[str, Any] = defaultdict(Decimal)
     found["ends"] = Counter()
@@ -234,7 +235,8 @@ def test_files_of_adjoining_periods_add_up(
 
 
 def test_a_job_that_is_cancelled_after_a_lost_attempt_is_cancelled_in_each_file(lab: World) -> None:
-    """The lost attempt has the state NODE_FAIL, and the wait after the attempt has the state CANCELLED.
+    """If a job is cancelled after a lost attempt, the attempt has the state NODE_FAIL, and the wait after it has the
+    state CANCELLED.
 
     Two files that divide the period during this wait have the same sums as one file.
     """
@@ -353,7 +355,7 @@ def test_csv_and_json_say_the_same(jobs: list[Job]) -> None:
 def test_no_name_breaks_a_record(jobs: list[Job]) -> None:
     """Job names with line breaks or separators add no lines or fields to an export.
 
-    Such names are refused today, but the database may have older ones. In CSV files, only names with \\n or \\r add
+    Such names are refused today, but the database may have older ones. CSV is an exception: \\n and \\r in a name add
     lines.
     """
     forms = ("sacct.txt", "xdmod.txt", "jobs.json", "jobs.csv")

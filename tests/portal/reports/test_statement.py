@@ -301,10 +301,11 @@ def test_a_day_of_two_currencies_has_the_gpu_hours_of_both() -> None:
 
 @pytest.fixture
 def dollars(rich: Scene) -> Scene:
-    """Returns the scene with more usage of Astro, in May 2020 and in two currencies.
+    """Returns the scene with more usage of Astro, in May 2020 and in two currencies:
 
-    The usage is 4 A100 for half an hour, priced in euros, and 2 H100 for one hour at 5 dollars per GPU-hour. A booking
-    of 3 H100 is reversed and must not count.
+    - 4 A100 for half an hour, priced in euros;
+    - 2 H100 for one hour, at 5 dollars per GPU-hour;
+    - 3 H100 for one hour, whose booking is reversed and must not count.
     """
     cast = rich.people
     h100 = Generation.objects.create(name="H100")

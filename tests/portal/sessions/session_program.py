@@ -54,8 +54,7 @@ async def cookies(request: web.Request) -> web.Response:
 
 @routes.get(f"{BASE}long/{{lines}}/{{size}}")
 async def long(request: web.Request) -> web.Response:
-    """Returns a response with many or long headers. The URL states the number of headers, `lines`, and the length of
-    each header, `size`, in characters."""
+    """Returns a response with `lines` headers of `size` characters each. The URL contains both numbers."""
     lines, size = int(request.match_info["lines"]), int(request.match_info["size"])
     return web.Response(headers={f"X-Long-{number}": "x" * size for number in range(lines)}, text="long")
 

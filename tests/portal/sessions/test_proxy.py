@@ -182,11 +182,8 @@ def signed_in(user: User) -> Client:
 
 
 def let_in(client: Client, port: int, session: Session) -> Browser:
-    """Opens a session through the portal as the user of `client`.
-
-    Returns a browser at the session's host name, with the cookie that this host sets in exchange for the one-time
-    ticket.
-    """
+    """Opens a session through the portal as the user of `client`. Returns a browser at the session's host name, with
+    the cookie that lets it in."""
     sent = client.get(f"/sessions/{session.pk}/open/")
     assert sent.status_code == 302
     browser = Browser(port, session)
@@ -419,8 +416,10 @@ def half_sent(browser: Browser) -> bytes:
 def test_nothing_keeps_what_an_upload_that_is_refused_was_read_from(
     browser: Browser, monkeypatch: pytest.MonkeyPatch, settings: LazySettings, limit: int, refused: bytes
 ) -> None:
-    """After an upload is refused, the portal keeps no reference to the `_Exchange`, the object that relayed the
-    upload's request. If a reference remained, the server might leave the connection open."""
+    """After an upload is refused, the portal keeps no reference to the `_Exchange`, the object that relayed the upload.
+
+    If a reference remained, the server might leave the connection open.
+    """
     monkeypatch.setattr(http, "PAUSE_SECONDS", 0.2)
     settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES = limit
     exchanges: weakref.WeakSet[http._Exchange] = weakref.WeakSet()

@@ -124,12 +124,10 @@ def test_a_quota_in_the_way_is_found(lab: World, begins: datetime) -> None:
 
 
 def test_a_limit_that_left_a_job_to_idle_gpus_is_found(lab: World, begins: datetime) -> None:
-    """If a used-up limit makes a job preemptible, and the job therefore waits, the analysis names the limit as the
-    cause.
+    """If a job waits because a used-up limit made it preemptible, the analysis names the limit as the cause.
 
-    The limits here have the action "idle": beyond the limit, jobs run only on GPUs that nobody else can use. The test
-    covers a limit on GPUs at the same time and a limit on GPU-hours. On the private cluster the job would not wait,
-    because limits do not apply there.
+    The limits have the action "idle": beyond the limit, jobs run only on GPUs that nobody else can use. The test covers
+    a limit on GPUs at the same time and a limit on GPU-hours.
     """
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     for kind, period, limit in ((Quota.Kind.GPUS, "", 2), (Quota.Kind.GPU_HOURS, "month", 0)):

@@ -263,10 +263,8 @@ def lab(clock: Clock) -> World:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Rolls back all writes of the `with` block at its end.
-
-    Uses a savepoint. An outer atomic block would forbid durable transactions inside it.
-    """
+    """Rolls back all writes of the `with` block at its end."""
+    # An outer atomic block would forbid durable transactions inside it.
     before = transaction.savepoint()
     try:
         yield
@@ -351,8 +349,10 @@ class Observer:
         return ClosedBook.objects.get(book=self.book).until
 
     def _note(self, change: Change) -> None:
-        """Changes the node in the database, and appends (since, change) to `noted`, where `since` is the moment from
-        which the change counts. This moment is never within closed hours."""
+        """Changes the node in the database, and appends (since, change) to `noted`.
+
+        `since` is the time from which the change counts. It is never within closed hours.
+        """
         self._it_is(change.at)
         Node.objects.filter(pk=self.nodes[change.node].pk).update(
             generation=self.generation(change.slow), gpus=change.gpus or GPUS, state=change.state,
@@ -407,9 +407,9 @@ class Observer:
         return lease
 
     def _free_from(self, turn: Turn) -> Iterator[datetime]:
-        """Yields the times at which earlier attempts released GPUs that the planned attempt `turn` needs.
+        """Yields the end of each earlier attempt that held any GPU of the planned attempt `turn`.
 
-        Such a time may be later than the clock shows now, if the clock was ahead when the end was recorded.
+        Such an end may be later than the present time of the clock, if the clock was ahead when the end was recorded.
         """
         for one in self.held:
             if one.ends and one.begins < one.ends and set(PLACES[one.turn.place]) & set(PLACES[turn.place]):
@@ -664,8 +664,8 @@ def midnight(moment: datetime, zone: Any, days: int) -> datetime:
 def require_interval(observer: Observer, count: Count, begins: datetime, ends: datetime) -> None:
     """Compares the capacity report and the usage report for an interval with `count`.
 
-    The capacity report covers only the full hours of the interval, the usage report exactly the interval. Also checks
-    that in each currency the parts of the capacity's value, such as the cost of each team, add up to the whole value.
+    The capacity report covers only the full hours of the interval. Also checks that the parts of the capacity's value
+    add up to the whole in each currency.
     """
     report = capacity_report(begins, ends, book=observer.book)
     assert report.classes_close

@@ -91,8 +91,7 @@ def test_every_change_of_a_node_is_recorded(lab: World) -> None:
 
 
 def test_changes_of_a_node_stay_in_order_when_the_clock_is_set_back(lab: World) -> None:
-    """The change of a node that was written last counts, even if the clock was set back and this change has an earlier
-    time than others."""
+    """After the clock was set back, the change of a node that is recorded last still counts as the latest."""
     node = Node.objects.get(name="a100-0")
     ahead = now_from_database() + 5 * HOUR
     changed(node, ahead, state="drained")
@@ -145,9 +144,9 @@ def closed_ahead(lab: World) -> datetime:
 
 
 def test_a_gang_does_not_begin_within_a_closed_hour(lab: World) -> None:
-    """If a gang starts while the clock is within closed hours, its lease begins at the end of these hours.
+    """If a gang starts while the clock shows a time within closed hours, its lease begins at the end of these hours.
 
-    If the lease began within closed hours, its end could never be booked, and the job could never resume.
+    If the lease began earlier, its end could never be booked, and the job could never resume.
     """
     until = closed_ahead(lab)
     job = start(lab)

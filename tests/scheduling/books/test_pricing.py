@@ -1,5 +1,5 @@
-"""Rounds record when a lease was preemptible and how much each team borrowed. Once these facts are known for a closed
-hour, the charges for its classes of GPU time are booked."""
+"""Rounds record when leases were preemptible and how much each team borrowed. As soon as these facts are known for a
+closed hour, the hour's classes of GPU time are charged."""
 
 from __future__ import annotations
 

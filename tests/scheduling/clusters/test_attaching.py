@@ -213,10 +213,9 @@ def test_the_one_that_was_looked_at_longest_ago_is_asked_first(
 
 
 class Told(list[str]):
-    """Takes the place of a server's list of requests. For each request it appends the server's name to `order`; it
-    stores no request itself.
+    """Stands in for a server's list of requests. For each request it appends only the server's name to `order`.
 
-    Several servers share `order`, so that tests see in which order the servers were asked.
+    Several servers share `order`, so tests see in which order the servers were asked.
     """
 
     def __init__(self, order: list[str], name: str) -> None:

@@ -147,13 +147,13 @@ def test_where_gangs_are_frozen_one_on_a_drained_node_saves_and_stops_instead() 
     """On a cluster that freezes preempted gangs, a gang on a drained node is stopped instead, because a frozen gang
     could not resume there.
 
-    In this test the gang must stop because its team has reached a limit. A waiting job would not preempt the gang,
-    because no job can start on a drained node.
+    The gang must give up its GPUs because its team has reached a limit.
     """
     lab = world(v100=4)
     Cluster.objects.filter(pk=lab.cluster.pk).update(slicing=Cluster.Slicing.FREEZE)
     gang = running(lab, gpus=4)
     drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan")
+    # A waiting job would not preempt the gang, because no job can start on a drained node.
     Quota.objects.create(tenant=lab.people.uni, kind=Quota.Kind.GPU_HOURS, period="month", limit=1)
     lab.age(lab.lease(gang), 3600)
     lab.quantum()

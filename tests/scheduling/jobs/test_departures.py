@@ -73,8 +73,8 @@ def become_a_viewer(lab: World) -> Callable[[], object]:
 
 
 def lose_what_came_from_above(lab: World) -> Callable[[], object]:
-    """Takes away Bob's membership in Astro: leaves him a membership only in Astro's parent team Uni, and then moves
-    Astro away from Uni.
+    """Replaces Bob's membership in Astro by one in Astro's parent team Uni, and then moves Astro away from Uni. So Bob
+    loses his rights in Astro.
 
     Returns a function that moves Astro back.
     """

@@ -143,9 +143,9 @@ def test_time_is_asked_at_each_name_and_the_rest_goes_the_next_time(
 
 
 def test_asking_whether_a_job_runs_does_not_change_its_folder(rig: Rig) -> None:
-    """If the removal of a running job's files is refused, the permissions of the job's folder stay unchanged.
+    """A refused removal of a running job's files leaves the permissions of the job's folder unchanged.
 
-    The team's user reaches the files through these permissions.
+    The Unix user of the job's team needs these permissions to reach the files.
     """
     rig.start(rig.gang("echo ready; exec sleep 600"))
     rig.wait_for_log("ready")

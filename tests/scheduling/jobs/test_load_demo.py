@@ -26,7 +26,7 @@ def loaded(tmp_path: Path, monkeypatch) -> Path:
 def seconds(steps: int, gain: str) -> float:
     """Returns the shortest possible duration of a demo job, in seconds: on GPUs of the fastest type.
 
-    `gain`: how much the job profits from fast GPUs; its speed is the speed of the GPU type to this power.
+    `gain`: how much the job profits from fast GPUs. A GPU of speed s runs it s**gain times as fast.
     """
     return steps * SECONDS_PER_STEP / FASTEST ** float(gain)
 

@@ -1,6 +1,7 @@
-"""Workers get the CPU cores and memory that they request, otherwise a share of their node in proportion to their GPUs.
+"""Workers get the CPU cores and memory that they request. Without a request, they get a share of their node in
+proportion to their GPUs.
 
-The limits of the cluster apply to both.
+The limits of the cluster apply in both cases.
 """
 
 from __future__ import annotations

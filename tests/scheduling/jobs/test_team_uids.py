@@ -64,8 +64,11 @@ def test_as_root_nothing_runs_without_a_users_uid(rig: Rig) -> None:
 
 
 def test_another_teams_job_in_an_old_folder_gets_it_whole(rig: Rig) -> None:
-    """In a folder from the time before teams had Unix users, all files belong to root. A job can still read and change
-    its files there, but files outside to which links lead stay root's."""
+    """A job can still read and change its files in a folder from the time before teams had Unix users.
+
+    At first all files in this folder belong to root. Files outside, to which links lead, still belong to root
+    afterwards.
+    """
     if not rig.has_users:
         pytest.skip("needs root")
     folder = rig.files().folder / "checkpoint" / "deep"

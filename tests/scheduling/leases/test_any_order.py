@@ -214,9 +214,9 @@ class Walk:
     # --- how ---------------------------------------------------------------------------------------
 
     def _apply(self, lease: Lease, phase: Phase, **facts: object) -> None:
-        """Applies the observation in one batch with an ordinary observation: that another gang has started to run.
+        """Applies the observation in one batch with another one: that another gang has started to run.
 
-        Checks that this gang counts as running, whatever the first observation says.
+        Checks that this other gang counts as running, whatever the observation of `lease` says.
         """
         batch = [seen(lease, phase, **facts)]
         other = self._any_lease(Lease.State.STARTING)
@@ -253,10 +253,8 @@ class Walk:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Rolls back all writes of the block to a savepoint.
-
-    An outer atomic block would do the same, but Django does not allow durable transactions inside one.
-    """
+    """Rolls back all writes of the block at its end."""
+    # An outer atomic block would forbid durable transactions inside it.
     before = transaction.savepoint()
     try:
         yield

@@ -44,9 +44,9 @@ def lab(transactional_db: None) -> World:
 
 @pytest.fixture
 def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
-    """Returns the start of the last full hour but one.
+    """Returns the start of the hour before the last full hour.
 
-    The nodes existed before this hour, and no hour from then on is closed yet.
+    The nodes already existed then. This hour and all later hours are not closed yet.
     """
     last = start_of_hour(now_from_database()) - 2 * HOUR
     books_at(last + 2 * HOUR + LATE)
@@ -405,8 +405,8 @@ SAMPLES = st.lists(
 def test_idle_busy_and_assembling_time_sum_to_the_held_time(
     lab: World, hour: datetime, samples: Sequence[tuple[int, int, bool]], running: int, held: int
 ) -> None:
-    """The idle intervals of a lease are disjoint. The idle, busy and assembling GPU-seconds that are billed add up to
-    the time for which it held GPUs.
+    """The idle intervals of a lease are disjoint. The billed idle, busy and assembling GPU-seconds add up to the time
+    for which the lease held GPUs.
 
     Reports come late, repeated, in any order and with gaps, before and after bills.
     """
@@ -442,8 +442,10 @@ def _seconds(begins: datetime, ends: datetime) -> Decimal:
 
 
 def test_the_books_close_over_random_tellings(lab: World, books_at: Callable[[datetime], None]) -> None:
-    """Hours in which several gangs ran and many measurements overlapped can be closed, and the sums are equal to the
-    bills. The gangs use GPUs of two generations, and one gang has ended."""
+    """Hours in which several gangs ran and many measurements overlapped can be closed. The booked sums equal the bills.
+
+    The gangs use GPUs of two generations, and one gang has ended.
+    """
     first = start_of_hour(now_from_database()) - 2 * HOUR
     books_at(first + 2 * HOUR + LATE)
     there_since(first - HOUR)

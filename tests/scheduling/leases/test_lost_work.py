@@ -114,10 +114,10 @@ histories = st.lists(st.tuples(steps, st.integers(1, 500)), min_size=1, max_size
 
 
 def leases_of(history: list[tuple[int, int]]) -> list[Lease]:
-    """Returns unsaved leases of an hour each, the latest first, which reported progress in the first and the last
-    minute.
+    """Returns unsaved leases of an hour each, the latest first. Each reported progress in its first and last minutes.
 
-    `history`: for each lease, from the first to the latest, (the first reported step, how many steps it did more).
+    `history`: for each lease, from the first to the latest, (step in the first report, further steps until the last
+    report).
     """
     made = []
     for epoch, (first, more) in enumerate(history, start=1):

@@ -1,5 +1,7 @@
-"""Users see which limits block their jobs and which limits with the action "warn" are exceeded: whose limit it is, how
-much of it is used, and until when it applies."""
+"""Users see which limits block their jobs, and which limits with the action "warn" are exceeded.
+
+Users also see whose limit it is, how much of it is used, and until when it applies.
+"""
 
 from __future__ import annotations
 

@@ -82,9 +82,9 @@ def budget(lab: World, amount: str = "100", **changes: object) -> Budget:
 
 @pytest.fixture(autouse=True)
 def _long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes every budget period begin in 2020, so that tests can backdate leases within the period.
+    """Makes every budget period begin in 2020, and end so late that a quarter of it is over today.
 
-    The period ends so late that today is the end of its first quarter. So a forecast is four times the money spent.
+    So tests can backdate leases within the period, and a forecast is four times the money spent.
     """
     from accounting.actions import budgets  # noqa: PLC0415 - models
 
@@ -118,10 +118,10 @@ def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
 def test_a_new_amount_warns_again_if_the_last_warning_is_below_its_threshold(
     lab: World, by_forecast: bool
 ) -> None:
-    """After a change of its amount, a budget repeats a warning only if the money spent (or the forecast) at the last
-    warning would not reach the new threshold.
+    """After a change of its amount, a budget repeats a warning only if less than the new threshold was spent at the
+    last warning.
 
-    A quarter of the period is over, so the forecast is four times the money spent.
+    With `by_forecast`, the forecast counts instead of the money spent. It is four times as much.
     """
 
     def told_of(amount: str, spent: str) -> int:
@@ -207,10 +207,10 @@ def test_a_team_whose_budget_was_removed_can_be_deleted(lab: World) -> None:
 
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_spending_before_the_first_look_is_warned_of(lab: World, is_removed: bool) -> None:
-    """When the amount of a budget is raised, money that was spent before counts too. Here the budget has warned at 80 %
-    of 100, and warns again at 80 % of 1000.
+    """When the amount of a budget is raised, money that was spent before counts too.
 
-    If `is_removed`, the budget was removed in between and then set again.
+    The budget has warned at 80 % of 100. After 850 were spent, its amount becomes 1000, and it warns at 80 % of 1000.
+    If `is_removed`, the budget was removed before and is set again.
     """
     made = budget(lab, percentages=[80])
     spend(lab, "81")
@@ -248,7 +248,7 @@ def test_it_is_warned_of_by_forecast(lab: World) -> None:
 class TestJustEnded:
     """Warnings about a budget period that ended ten minutes ago.
 
-    In this period a lease had run for about two hours, at a price of 4.80 per hour.
+    In this period a lease cost 4.80 per hour for about two hours.
     """
 
     @pytest.fixture(autouse=True)

@@ -191,9 +191,9 @@ class TestOverspent:
             assert gpus[teams[lab.people.bio.pk]].sum() == pytest.approx(4)
 
     def test_overuse_on_another_cluster_takes_nothing_here(self, lab: World) -> None:
-        """If a team holds more GPUs than its limit on another cluster, other teams get no fewer GPUs here.
+        """If a team exceeds its limit by GPUs on another cluster, other teams get no fewer GPUs here.
 
-        The other cluster gave the team four GPUs before the limit was lowered to one.
+        The other cluster gave the team four GPUs before its limit became one GPU.
         """
         other = World(lab.people, Cluster.objects.create(name="other"))
         other.node("other-0", lab.people.v100)

@@ -330,8 +330,7 @@ def test_lost_work_is_borne_once_in_every_report(transactional_db: None) -> None
 def test_waste_of_archived_days_cut_by_the_period_is_left_out(transactional_db: None, tmp_path: Path) -> None:
     """If the period of a waste report contains only part of an archived day, the report leaves this day out.
 
-    For archived days, the time of failed jobs is known only for the whole day. So with a part of the day, failed time
-    would appear useful.
+    The time of failed jobs on an archived day is known only for the whole day.
     """
     lab = world()
     people, book = lab.people, lab.cluster.pk

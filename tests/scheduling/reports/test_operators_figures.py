@@ -198,8 +198,8 @@ def test_old_intervals_are_not_sorted_again(lab: World) -> None:
 def rows_of_windows(sql: str) -> list[int]:
     """Runs the query `sql`, and returns the number of rows that each WindowAgg node of its plan returned.
 
-    The query of the report on node health uses a window named "past". If `sql` does not use a window of this name, the
-    result is [] and the query is not run.
+    Only the query on node health has the tested window, which is named "past". For other queries, returns [] without
+    running them.
     """
     if "OVER past" not in sql:
         return []

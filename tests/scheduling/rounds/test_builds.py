@@ -87,8 +87,10 @@ def test_a_round_records_the_build_that_decided(round_: Round) -> None:
 
 
 def decided_by(round_: Round, build: str, capsys: pytest.CaptureFixture[str]) -> list[tuple[int, str]]:
-    """Pretends that all rounds were decided by the policy build `build`. Then returns what `verified` returns for the
-    round, first with output as text and then as JSON."""
+    """Records `build` as the policy build of all rounds, and verifies the round.
+
+    Returns two results of `verified`: with output as text, and with output as JSON.
+    """
     Round.objects.update(policy_build=build)
     return [verified(round_, capsys), verified(round_, capsys, as_json=True)]
 

@@ -180,8 +180,7 @@ def freeze(lab: World, job: Job) -> None:
 
 
 def let_the_rival_end(lab: World, job: Job) -> None:
-    """Lets the only other job, which competes for the same GPUs, run and end. Then runs a round that gives its GPUs to
-    `job`."""
+    """Lets the only other job run and end. Then runs a round that gives the GPUs of that job to `job`."""
     rival = Job.objects.exclude(pk=job.pk).get()
     lab.carry_out()
     lab.see(lab.lease(rival), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0)

@@ -146,8 +146,8 @@ def test_rounds_of_the_market_are_verified(lab: World, capsys: pytest.CaptureFix
 def test_reports_tell_the_same_entitlement_whichever_policy_decided(lab: World) -> None:
     """Reports show the same entitlement whichever policy decided the round.
 
-    The policy "counting" decides like gandiva_fair 1. That policy divides each generation only among the accounts that
-    may use it, so the entitlement in its own decision differs from the reports.
+    The policy "counting" divides each generation only among the accounts that may use it, so the entitlement in its own
+    decision differs from the reports.
     """
     lab.node("a100-0", lab.people.a100)
     lab.submit(lab.people.bob, lab.people.astro)

@@ -387,8 +387,11 @@ def _without_one_gang(round_: Round) -> bytes:
 
 
 def test_time_counted_beyond_the_end_of_a_lease_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a round counted a gang as running although it had ended ten seconds before, these ten seconds are subtracted
-    from the team's received time when the end is reported."""
+    """If a round counted a gang as running although it had already ended, the time after its end is subtracted from the
+    team's received time.
+
+    This happens when the end is reported. Here the time is ten seconds.
+    """
     lab = world(v100=2)
     mine = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(2)]
     lab.submit(lab.people.charlie, lab.people.bio)
@@ -414,11 +417,7 @@ def test_time_counted_beyond_the_end_of_a_lease_is_taken_back(monkeypatch: pytes
 
 
 def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle() -> None:
-    """When the end of a lease is reported, share intervals from long before stay unchanged and cause no error.
-
-    PostgreSQL may compute the overlap of such an interval with the time after the lease's end before it filters the
-    interval out. This overlap would be a range that ends before it begins, which is an error.
-    """
+    """When the end of a lease is reported, share intervals from long before stay unchanged and cause no error."""
     lab = world(v100=2)
     job = lab.submit(lab.people.bob, lab.people.astro)
     lab.quantum()
@@ -426,6 +425,7 @@ def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle()
     for _ in range(3):
         lab.pass_time(60)
         lab.quantum()
+    # PostgreSQL may compute the overlap of such an interval with later time before it filters it out.
     long_ago = now_from_database() - timedelta(days=1)
     ShareInterval.objects.update(begins=long_ago, ends=long_ago + timedelta(minutes=1), received=60.0)
     lab.age(lab.lease(job), 60)

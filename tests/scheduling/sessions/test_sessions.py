@@ -323,7 +323,7 @@ MOVES = st.lists(st.tuples(st.sampled_from(["wait", "use", "turn", "look"]), st.
 def test_no_session_is_stopped_unwarned_too_early_or_in_use(
     moves: list[tuple[str, int]], idle: int, longest: int
 ) -> None:
-    """However irregularly Fairlot checks the session, a stop follows only a warning that was shown for the promised
+    """However irregularly Fairlot checks the session, it stops no session before a warning was shown for the promised
     time."""
     limit, whole = timedelta(minutes=idle), timedelta(hours=longest)
     now, runs, unused = BEGAN, True, timedelta(0)

@@ -218,10 +218,10 @@ def test_a_correction_of_a_rolled_up_hour_corrects_its_rollup(lab: World) -> Non
 
 @pytest.fixture
 def silent(lab: World) -> tuple[datetime, Lease]:
-    """Returns (start of an hour, lease of one GPU). The lease began at the start of the hour, and its gang was last
-    seen almost ten minutes later.
+    """Returns (start of an hour, lease of one GPU). The lease began with the hour, and its gang was last seen almost
+    ten minutes later.
 
-    This hour and the next one are rolled up already. They contain GPU time of the lease only for ten minutes.
+    Rollups exist for this hour and the next one. They contain ten minutes of the lease's GPU time.
     """
     lab.submit(lab.people.bob, lab.people.astro, gpus=1)
     lab.fill()

@@ -33,8 +33,7 @@ def trading_world() -> World:
 
 
 def within_the_hour() -> float:
-    """Returns for how many seconds, at most 60, a test can backdate a trade such that the trade still begins in the
-    present hour."""
+    """Returns by how many seconds, at most 60, a test can backdate a trade that must begin in the present hour."""
     now = now_from_database()
     return min(60.0, (now - full_hour(now)).total_seconds() / 4)
 

@@ -42,8 +42,8 @@ def changes(zone: str) -> list[datetime]:
     """Returns the starts, in UTC, of the hours of 2026 in which the UTC offset of the time zone changes."""
 
     def steps(begin: datetime, step: timedelta, many: int) -> list[datetime]:
-        """Looks at `many` moments: `begin` and those that follow it at intervals of `step`. Returns the moments at
-        which the UTC offset differs from that of the next moment."""
+        """Returns the moments after which the UTC offset changes, among `many` moments from `begin` on at intervals of
+        `step`."""
         moments = [begin + number * step for number in range(many + 1)]
         offsets = [moment.astimezone(ZoneInfo(zone)).utcoffset() for moment in moments]
         return [at for at, here, there in zip(moments, offsets, offsets[1:], strict=False) if here != there]
@@ -125,7 +125,7 @@ def repeats(draw: st.DrawFn) -> str:
 def test_the_next_due_time_does_not_depend_on_when_it_is_asked(
     where: tuple[str, datetime], expression: str, seconds: int
 ) -> None:
-    """Asked at any moment before a due time, the timetable answers with this due time. So no due time is missed or
+    """At each moment between two due times, the timetable gives the later one as the next. So no due time is missed or
     comes twice."""
     zone, moment = where
     table = Timetable.read(expression, zone)

@@ -78,7 +78,7 @@ class Played:
         return [job for one in self.rounds for job in one.moves]
 
     def ran(self, job: int) -> list[int]:
-        """Returns the numbers of the rounds in which a job ran."""
+        """Returns the indices of the rounds in which a job ran."""
         return [i for i, one in enumerate(self.rounds) if one.picks.generation[job] != NOWHERE]
 
 

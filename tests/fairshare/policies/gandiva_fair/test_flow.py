@@ -74,8 +74,9 @@ class Economy:
     def rows(self) -> tuple[Flow, Ints]:
         """Returns the input of the tested division as rows, and the account of each row.
 
-        A row is a part of a class of jobs. A class has one row for each generation on which it has guaranteed GPUs, and
-        one row for the GPUs that it could use in addition.
+        Each class of jobs has several rows:
+        - one for each generation on which GPUs are guaranteed to it;
+        - one for the further GPUs that it could use.
         """
         row, k = np.nonzero(self.kept > 0)
         able = (self.able[row] & (self.step[row] >= self.step[row, k][:, None])).T
@@ -133,8 +134,7 @@ class Economy:
     def best_totals(self) -> Floats:
         """Returns each account's total number of GPUs, as an array with one entry for each account.
 
-        A series of linear programs finds the max-min totals per ticket. An account's total is final as soon as it
-        cannot rise, even if all other totals stay unchanged.
+        A series of linear programs finds the totals that are max-min fair per ticket.
         """
         rows, bounds = self.constraints()
         generations, size, accounts = self.generations, self.able.size, len(self.tickets)

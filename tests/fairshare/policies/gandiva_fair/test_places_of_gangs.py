@@ -39,17 +39,15 @@ def test_a_user_s_jobs_are_matched_to_generations_by_how_much_each_gains():
 
 
 def test_a_job_that_runs_a_part_of_the_time_has_it_on_the_generation_it_gains_most_by():
-    """Proves that a job that runs in only 25 of 100 rounds runs mostly on the generation where it gains most.
-
-    At least 19 of the job's 25 rounds must be on the fast generation. If the job also ran when its account is due time
-    on the slow generation, only 15 of its 25 rounds would be fast.
-    """
+    """Proves that a job that runs in only 25 of 100 rounds runs mostly on the generation where it gains most: in at
+    least 19 of the 25 rounds."""
     jobs = [Job(0, rate={0: 1.0, 1: 1.1}), Job(0, rate={0: 1.0, 1: 4.0})]
     jobs += [Job(t, rate={0: 1.0, 1: 2.0}) for t in (1, 2) for _ in range(6)]
     share = [[1.0, 0.25], [1.5, 0.9], [1.5, 0.85]]
     played = play(snapshot([(0, 4), (1, 2)], [Account()] * 3, jobs), 100, by_hand(share))
     assert played.by_generation == pytest.approx(np.array(share))
     assert len(played.ran(1)) == 25
+    # Only 15 if the job also ran when its account is due time on the slow generation.
     assert sum(one.picks.generation[1] == 1 for one in played.rounds) >= 19
 
 

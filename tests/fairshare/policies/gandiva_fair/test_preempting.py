@@ -23,8 +23,8 @@ def two_users(*jobs: Job, tickets: float = 1.0) -> Economy:
 
 
 def private_progress(given: Economy) -> str | None:
-    """Returns None if no user makes less progress than on its private cluster, otherwise a sentence about such a
-    user."""
+    """Returns None if every user makes at least as much progress as on its private cluster. Otherwise returns a
+    sentence about a user who makes less."""
     [(_, verdict)] = judge(given, NEWEST, [promise for promise in PROMISES if promise.name == "4"])
     return verdict.broken
 

@@ -76,11 +76,11 @@ def test_a_large_gang_gets_its_turn_before_later_jobs_of_its_own_account(orderin
 
 
 def test_surplus_that_comes_with_a_claim_is_paid_back():
-    """Proves that an account pays surplus back if the surplus came only because its claim blocked another account's
-    gang.
+    """Proves that an account pays surplus back if it got this surplus only because its claim kept another account's
+    gang out.
 
-    While the first account uses a claim to 5 of the 20 GPUs, the second account's gang of 16 finds no room. So the
-    first account gets 10 more GPUs as surplus.
+    While the first account claims 5 of the 20 GPUs, the second account's gang of 16 finds no room. So the first account
+    gets 10 more GPUs as surplus.
     """
     jobs = [Job(1, workers=4, gpus=4), Job(1, gpus=5), *(Job(0, workers=5) for _ in range(3))]
     played = play(snapshot([(0, 4), (0, 8), (0, 8)], [Account(), Account(4)], jobs), 120)
@@ -119,9 +119,8 @@ def test_an_account_goes_on_saving_for_its_first_gang_when_it_has_saved_nothing(
 def test_an_account_goes_on_saving_for_its_first_gang_when_that_finds_no_room():
     """Proves that an account keeps saving GPU time for its first gang while this gang finds no room.
 
-    To save means that smaller jobs do not use up the account's claim. The first gang needs 4 GPUs, and no node of 8
-    GPUs has room for it beside another account's gang of 5. The account's smaller jobs do fit. Without the saving they
-    would use up the claim in each round.
+    To save means that the account's smaller jobs do not use up its claim. Here the first gang needs 4 GPUs. No node of
+    8 GPUs has room for it beside another account's gang of 5.
     """
     sizes = [(0, 5), (0, 2), (0, 2), (1, 4), (1, 1), (1, 3), (2, 5), (2, 5)]
     accounts = [Account(), Account(), Account(2)]
@@ -179,10 +178,11 @@ def test_services_keep_their_gpus_while_their_account_is_within_its_guarantee():
 
 
 def test_surplus_of_services_is_taken_back_last():
-    """Proves that surplus GPUs of a service are not taken back for other surplus, but only for a claim.
+    """Proves that surplus GPUs of a service are taken back only for a claim, and not for other jobs that would also run
+    on surplus.
 
-    Three accounts are guaranteed 2 of 6 GPUs each. The third leaves one GPU unused, which a service holds and two jobs
-    want.
+    Each of the three accounts is guaranteed 2 of 6 GPUs. The third leaves one GPU unused. A service holds this GPU, and
+    two jobs want it.
     """
     jobs = [
         *(Job(0, on=(0,)) for _ in range(3)),
@@ -277,9 +277,10 @@ def test_turns_among_equal_claims_wait_for_the_quantum():
 def test_every_lottery_follows_the_shares():
     """Proves that accounts win lotteries in proportion to their shares.
 
-    On one GPU each round is one lottery, and lotteries are independent if no account is owed GPU time.
+    There is one GPU, so each round is one lottery.
     """
     accounts = [Account(1), Account(2), Account(4), Account(1)]
+    # No account is owed GPU time, so the lotteries are independent.
     given = snapshot([(0, 1)], accounts, [Job(t) for t in range(4)], ordering="lottery")
     seeds, wins = 1500, np.zeros(4)
     for seed in range(seeds):
@@ -292,7 +293,8 @@ def test_every_lottery_follows_the_shares():
 def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets():
     """Proves that GPU time follows tickets although gangs differ in size.
 
-    On two GPUs a gang of two comes first half as often as a one-GPU job, and then gets both GPUs.
+    On two GPUs, a one-GPU job is drawn first twice as often as a gang of two. The gang gets both GPUs when it is drawn
+    first.
     """
     given = snapshot(
         [(0, 2)], [Account(), Account()], [Job(0, workers=2), Job(1), Job(1)], ordering="lottery"

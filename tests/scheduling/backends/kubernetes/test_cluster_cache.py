@@ -226,10 +226,9 @@ def test_a_gang_is_lost_with_a_worker_that_was_replaced_unwatched() -> None:
 
 
 def test_a_gang_is_lost_with_a_worker_that_saved_and_ended_well_when_it_was_evicted_unseen() -> None:
-    """A gang is lost if a worker was evicted while nothing watched the cluster, even if this worker saved and exited
-    with 0.
+    """A gang is lost if one of its workers was evicted while nothing watched the cluster.
 
-    The Job controller then counts the worker's index as completed, and does not replace the worker.
+    This is so even if the worker saved and exited with 0, because the Job controller then does not replace it.
     """
     _, made, pods = gang_that_runs()
     view = ClusterCache()
@@ -271,9 +270,12 @@ def test_workers_that_are_deleted_because_their_job_was_stopped_are_not_lost() -
 def bare(*, told: str = "", deleted: str = "", because: str = "", **ended: Any) -> dict[str, Any]:
     """Returns an ended pod that belongs to no Kubernetes Job.
 
-    `told`: when Fairlot set the pod's deadline, which ends the pod. `deleted`: when the pod was deleted. Both are times
-    in ISO 8601; "" means never. `because`: the reason in the pod's annotation. `ended`: fields of the container's end
-    state, such as exitCode, that differ from the default.
+    - `told`: when Fairlot ended the pod by a deadline; "" if it did not.
+    - `deleted`: when the pod was deleted; "" if it was not.
+    - `because`: the reason in the pod's annotation.
+    - `ended`: fields of the container's end state, such as exitCode, that differ from the default.
+
+    Times are in ISO 8601.
     """
     made = objects.new_pod(
         JOB_ID, POD, owner="ours", attempt=objects.Attempt(1, str(TOKEN), "A100", ["node-1"])

@@ -216,7 +216,8 @@ def test_a_denial_reaches_the_cache_together_with_its_text() -> None:
 def test_an_event_that_precedes_its_attempt_waits_for_it() -> None:
     """An event that arrives before its attempt is known is kept until the attempt is known.
 
-    A gang's Job is created before the attempt is recorded in the Job. Events arrive on a separate watch stream.
+    A gang's Kubernetes Job is created first, and the attempt is written into it later. Events about the Job may arrive
+    in between.
     """
     pod = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1)
     made = objects.new_job(7, pod, workers=2, owner="ours")

@@ -224,11 +224,10 @@ def test_a_thief_can_do_exactly_what_the_table_says(mode: str, open_folder: Path
 
 
 def opening(*needed: object) -> list[str]:
-    """Returns the beginning of a command line. The command that follows it runs as if no folder above the paths
-    `needed` were closed to other users.
+    """Returns the words to put before a command so that the command can reach the paths `needed`, even if a folder
+    above them is closed to other users.
 
-    Only this command's mount namespace changes, so the folders themselves stay closed. Returns [] if no folder is
-    closed, or if this process is not root.
+    The folder stays closed for all other processes. Returns [] if no folder is closed, or if this process is not root.
     """
     closed = {
         path: above

@@ -59,8 +59,10 @@ def dumpable() -> int:
 
 @pytest.mark.parametrize("user", ["root", "an ordinary user"])
 def test_no_process_of_the_same_user_can_inspect_a_starting_one(user: str, tmp_path: Path) -> None:
-    """Other processes of the same user cannot inspect a process that was just forked for a job. It still has the
-    supervisor's open files, and sees the whole machine."""
+    """Other processes of the same user cannot inspect a process that was just forked for a job.
+
+    The forked process still has the supervisor's open files, and sees the whole machine.
+    """
     (tmp_path / "shared").mkdir()
     command = [sys.executable, "-m", __name__, str(tmp_path)]
     if user != "root":
@@ -86,8 +88,8 @@ def test_no_process_of_the_same_user_can_inspect_a_starting_one(user: str, tmp_p
 
 
 def test_a_process_that_is_to_go_earlier_than_jobs_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a process has a higher OOM score adjustment than jobs get, it keeps this value. In a container an ordinary
-    user may not lower it."""
+    """A process whose OOM score adjustment is higher than that of jobs keeps it. In a container an ordinary user may
+    not lower it."""
     written: list[str] = []
     monkeypatch.setattr(Path, "write_text", lambda path, text: written.append(text))
     for score, expected in (("0", ["500"]), ("900", [])):

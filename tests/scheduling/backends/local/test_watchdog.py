@@ -73,9 +73,10 @@ def phase_of(rig: Rig, gang: Gang) -> Phase:
 
 
 def phase_after(rig: Rig, gang: Gang, clock: Clock, patiences: float) -> Phase:
-    """Advances the clock second by second, and looks at the gang each second. Returns the gang's phase at the end.
+    """Advances the clock by `patiences` times PATIENCE, and looks at the gang each second. Returns the gang's phase at
+    the end.
 
-    The time in all is `patiences` times the watchdog's PATIENCE, the silence after which it kills a supervisor.
+    PATIENCE is the time without a heartbeat after which the watchdog kills a supervisor.
     """
     for _ in range(int(patiences * watchdog.PATIENCE)):
         clock.now += 1.0
