@@ -95,7 +95,7 @@ def shared(wanted: Past, *, quantum: float = 60.0) -> Past:
         )
         for one in wanted.jobs
     ]
-    scheduler = LiveScheduler(machines, teams, Settings(quantum=quantum))
+    scheduler = LiveScheduler(machines, teams, Settings(quantum=quantum), asks_idly=False)
     fates = Engine(machines, simulated, scheduler).run(wanted.ends).fates
     return replace(
         wanted,
