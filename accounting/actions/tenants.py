@@ -172,8 +172,8 @@ def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
 def set_tickets_within(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
     """Sets a tenant's tickets in the caller's transaction. The caller must have checked the permission.
 
-    Unlike `set_tickets`, this does not affect grants (approved requests) of tickets: they still restore the former
-    tickets when they end.
+    Unlike `set_tickets`, this does not affect grants (approved requests) of tickets: when a grant ends, the tenant
+    still gets back the tickets that it had before the grant.
     """
     tenant = _locked(tenant)
     check_tickets(tickets)

@@ -12,8 +12,11 @@ A seal contains the leaves of the transactions since the previous seal. It also 
 the previous seal's digest. So each digest covers all earlier transactions: anybody who noted a digest can later detect
 changes of these transactions.
 
-When the vouchers of a month are archived, the chain gets two further seals for the month. One has leaves of the rows
-that stay. The other has leaves of the month's rollups and of the archive files.
+When the vouchers of a month are archived, the chain gets two kinds of further seals for the month:
+
+- Seals of the rows that stay in the database.
+- One *seal of rollups*, which has leaves of the month's rollups and of the archive files. A month that is restored and
+  archived again gets another one. The rollups must match the last one.
 """
 
 from __future__ import annotations
@@ -665,16 +668,17 @@ def _difference(
 def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
     """Returns a description of how a month's rows differ from a seal of its rollups; None if they match.
 
-    Each node's GPU time by hour never changes, so it is always compared. The usage rollups are compared only if the
-    month is archived now and `stands` is true.
-
     `stands`: whether `seal` is the month's last seal of rollups.
+
+    Each node's GPU time by hour is always compared. The usage rollups are compared only if `stands` is true and the
+    month is archived now.
     """
     month, leaves = seal.month or date.min, bytes(seal.leaves)
     with connection.cursor() as cursor:
         cursor.execute("SELECT %s = ANY(accounting_months_with_vouchers())", [month])
         (is_back,) = cursor.fetchone()
     now = leaves_of_sums(seal.book, month, seal.form)
+    # The GPU time of nodes never changes, not even in a restored month.
     if now[LEAF_BYTES:] != leaves[LEAF_BYTES : 2 * LEAF_BYTES]:
         return f"the GPU time of nodes in {month:%Y-%m} was changed after the archiving of {month:%Y-%m}"
     # Corrections may change the rollups of a restored month. When it is archived again, it gets a new seal.
