@@ -170,6 +170,9 @@ def _update(service: Service, spec: JobSpec, actor: User, *, even_if_never: bool
     """Creates a revision with the spec and makes it the current one. Returns the revision's number.
 
     Returns None, and creates no revision, if the current revision has an equal spec.
+
+    `even_if_never`: whether to accept a spec with which no replica could ever run. If False, raises Refused for such a
+    spec.
     """
     spec = spec.model_copy(update={"name": service.name})
     if service.current is not None and JobSpec.stored(service.current.spec) == spec:

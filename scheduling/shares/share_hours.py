@@ -1,4 +1,8 @@
-"""Sums of share intervals. They are stored for each hour that is over, and computed on request for any other period."""
+"""Sums of share intervals. They are stored for each hour that is over, and computed on request for any other period.
+
+A share interval says what a tenant was entitled to and what it received of one generation between two successive
+rounds, in GPU-seconds (`ShareInterval`).
+"""
 
 from __future__ import annotations
 
