@@ -2,9 +2,12 @@
 
 - *Progress* is counted in GPUs, or in GPU-quanta over several rounds. A GPU on which a job runs at half of its best
   speed counts as half.
-- The *lag* of a leaf account is the GPU time that it received minus the GPU time that it was due.
-- *Harmless time* is GPU time on GPUs that no leaf at or behind its share could use, as far as it raises a lag above
-  `fluid`, the deviation under an ideal scheduler.
+- The *lag* of a leaf account is the GPU time that it received minus the GPU time that it was due. If it is positive,
+  the leaf received more than its share.
+- `fluid` is a lag that cannot be avoided: even an ideal scheduler lets lags deviate by this much from 0, because gangs
+  are indivisible (`Played.fluid`).
+- *Harmless time* is GPU time that does not count as received by a leaf, because the leaf took it from nobody: no other
+  leaf at or behind its share could use the GPUs. Only time that raises a lag above `fluid` can be harmless.
 """
 
 from __future__ import annotations

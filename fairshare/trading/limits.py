@@ -59,13 +59,15 @@ class TradeLimits:
 
 
 def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
-    """Returns the accounts that trade (the parties), and which party trades for each account, as two arrays.
+    """Returns the accounts that trade (the *parties*), and the party of each account.
 
-    `trades` (T,): marks accounts that are set to trade. If an account below a marked account is also marked, only the
-    lower one is a party. An account's own party is the account itself or the nearest party above it.
+    `trades` (T,): marks accounts that are set to trade. A marked account is a party if no account below it is marked.
+    For example, if a department and one of its teams are marked, only the team is a party. A party trades for itself
+    and for all accounts below it: it is the party of all these accounts.
 
-    - The first array has the indices of the parties.
-    - The second array (T,) has the position of each account's party in the first array, or NOWHERE if it has none.
+    The result is two arrays:
+    - The indices of the parties.
+    - (T,): the position of each account's party in the first array, or NOWHERE if the account has no party.
     """
     above = trades & (tree.sums(trades.astype(np.float64)) > 1)
     parties = np.flatnonzero(trades & ~above)

@@ -34,10 +34,12 @@ def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
     `may_stop`: whether gangs may be stopped to make room. If false, they are only moved, and the returned list is
     empty.
 
-    Within an account, the gangs that gain most speed move first. If the account is not yet owed enough time for one of
-    them, it saves its time on that generation for this gang:
-    - The gang can only change places with gangs of its own account.
-    - The account's later gangs do not move to the generation.
+    Within an account, the gangs that gain most speed move first. A gang moves once its account is owed enough time of
+    the generation to run it there (`Picked.is_due`). If the account is owed too little for a gang, it saves its time
+    for this gang until a later round. In this round:
+    - The gang can only take the place of gangs of its own account, so that the account gets no more GPUs of the
+      generation.
+    - Gangs of the account that gain less speed do not move to the generation, because they would use up the saved time.
     """
     facts, speed = picked.facts, picked.facts.speed
     jobs, generations = _faster(picked)
@@ -118,10 +120,10 @@ def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields
     """Returns the function `yields` for `make_room`. It says which gangs must make room for `job`, even if they become
     slower.
 
-    The function is called with a gang and the generation of this gang, to which `job` moves from generation `here`. It
-    returns True for two kinds of gangs:
-    - gangs of other accounts that are ahead on the generation, unless `only_own` is true
-    - gangs of the same account that gain less speed than `job` there, compared with `here`
+    The gang `job` moves from generation `here` to a faster one. The returned function is called with another gang that
+    runs on the faster generation, and with this generation. It returns True in two cases:
+    - The gang belongs to another account, which is ahead on the faster generation, and `only_own` is false.
+    - The gang belongs to the same account, and gains less speed than `job` by the faster generation instead of `here`.
 
     It returns False for gangs that must stay on their generation, such as running services.
     """

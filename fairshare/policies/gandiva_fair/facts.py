@@ -126,9 +126,12 @@ class Facts:
         """Returns which of the gangs marked in `chosen` (J,) are within the guarantees of their account and of all
         accounts above it, as a mask (J,).
 
-        An account's guarantee in this quantum is its guaranteed GPUs, plus the guaranteed time that it has saved. It
-        covers gangs in the order in which the account wants them to run. For example, a guarantee of 5 GPUs covers
-        gangs of 2 and 3 GPUs, but not a third gang. Preemptible gangs are never covered.
+        The guarantee of an account covers its guaranteed GPUs. Guaranteed time that the account has saved covers more
+        GPUs for one quantum. For example, 600 GPU-seconds cover 2 more GPUs in a quantum of 300 seconds.
+
+        The guarantee covers gangs in the order in which the account wants them to run. For example, 5 GPUs cover gangs
+        of 2 and 3 GPUs, but not a third gang. Preemptible gangs are never covered. Gangs that are not marked in
+        `chosen` do not use up the guarantee.
         """
         jobs, tree = self.jobs, self.tree
         if not chosen.any():

@@ -5,18 +5,21 @@ here among the members of the family. Only the total of each account is decided;
 module `shares.py` calls this one for each depth, from the roots down.
 
 Each family has a *level*, in GPUs per ticket. At level 2, an account with 3 tickets has 6 GPUs, but no fewer than its
-guarantee and no more than it can use. The levels of all families rise together, because all accounts draw on the same
-GPUs. Each family stops at its target level, at which its members together have the total of the family.
+guarantee and no more than it can use. At the *target level* of a family, its members together have the family's total.
+All families rise to their target levels at the same time, because all accounts draw on the same GPUs: when one family
+has risen half of its way, so have all others.
 
 On the way, some generations can become a bottleneck: all their GPUs are needed by accounts that can get no more GPUs
-elsewhere. These accounts then stop, and all others continue. Newton's method finds the bottleneck (Gallo, Grigoriadis
-and Tarjan: parametric maximum flow, SIAM Journal on Computing 18, 1989):
-1. At a level that is too high, some gates cannot let through what accounts need (a minimum cut of the flow network).
-2. The next level tried is the highest at which these gates suffice.
-3. This is repeated until no gate is overloaded.
+elsewhere. These accounts then stop, and all others continue. Newton's method finds the bottleneck from above (Gallo,
+Grigoriadis and Tarjan: parametric maximum flow, SIAM Journal on Computing 18, 1989):
+1. At the target levels, some gates together cannot let through what accounts need. They are a minimum cut of the flow
+   network.
+2. The levels are lowered until these gates just suffice.
+3. At the lower levels, other gates can still be overloaded. Step 2 is then repeated with them. When no gate is
+   overloaded, the last gates are the bottleneck.
 
-Sizes of arrays: A accounts, F families, K generations; C rows of the network (classes of jobs, or their guarantees); M
-gates (each a limit on the GPUs of one generation for a group of rows).
+Sizes of arrays: A accounts, F families, K generations; C rows of the network (classes of jobs, or the GPUs guaranteed
+to a class); M gates (each a limit on the GPUs of one generation for a group of rows).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `shares.py` computes the guarantees and shares of accounts as a flow: GPUs flow from pools, through capacities
 (`gates.py`), to consumers. A pool is the GPUs of each generation that some consumers share, such as the entitlement of
-an account. A consumer is called a *row*. It is a class of similar jobs (`classes.py`), or the guaranteed GPUs of such a
-class.
+an account. A consumer is called a *row*. It is usually a class of similar jobs (`classes.py`). A class can have
+additional rows, which receive only its guaranteed GPUs.
 
 C is the number of rows, K the number of generations. Arrays are (K, C) instead of (C, K), because numpy is several
 times as fast if the last axis is long.

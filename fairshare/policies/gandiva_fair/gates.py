@@ -1,11 +1,12 @@
 """Contains the capacities of the network flow that divides GPUs among accounts. A capacity is called a *gate*.
 
-The consumers of the network are rows: classes of similar jobs, or the guaranteed GPUs of such a class (`flow.py`). A
-gate limits how many GPUs of one generation a set of rows may have together. Gates are nested: the limit of an account
-lies inside the limits of the accounts above it.
+- A *row* is a consumer of GPUs: usually a class, which means similar jobs of one leaf account. A class can have
+  additional rows, which receive only its guaranteed GPUs (`flow.py`).
+- A *pool* is GPUs of each generation that are divided among some rows. Each row belongs to one pool.
+- A *gate* limits how many GPUs of one generation a set of rows may have together. These rows are *behind* the gate.
 
-Each row belongs to one *pool*. A pool has a number of GPUs of each generation for its rows. Each of these numbers is
-the capacity of one outermost gate.
+Gates are nested. The outermost gates are the GPUs of the pools: one gate for each pool and generation. Inside them are
+the limits of accounts, each inside the limits of the accounts above it. The limits of classes are innermost.
 
 Sizes of arrays: M gates, C rows, K generations, G pools.
 """
@@ -28,10 +29,10 @@ N = TypeVar("N", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """M nested capacities, each in GPUs of one generation.
+    """M nested gates. Each limits the GPUs of one generation that some rows (consumers of GPUs) may have together.
 
-    A row is *behind* a gate if the gate limits the row's GPUs of the gate's generation. On each generation, the gates
-    of a row form a chain from its innermost gate to its outermost gate. A row is *directly behind* its innermost gate.
+    On each generation, a row is *directly behind* one gate, its innermost gate. It is also *behind* all gates outside
+    this gate, up to the gate of its pool.
     """
 
     most: Floats  # (M,) GPUs that the gate lets through

@@ -8,6 +8,12 @@ slow GPUs for one fast GPU. At a price above 1, the number of GPUs of both accou
 
 An acceptable price therefore depends on two things: the speed-up of the job whose GPUs are traded, and the progress of
 the jobs that gain or lose GPUs. The jobs of an account run in the order that the account wants.
+
+The results are *blocks*. A block is the GPUs that one job would exchange. Its *price limit* is the lowest price that
+the seller accepts, or the highest price that the buyer accepts.
+
+Progress is counted in two units, and no trade may reduce an account's progress in either of them. The units are GPUs of
+the job's fastest generation, and GPUs of the generation that is slowest on average over all jobs (`Rows.units`).
 """
 
 from __future__ import annotations
@@ -26,11 +32,8 @@ LEAST_RATIO = 1e-6  # at a lower ratio an account counts as not wanting the GPU
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """B blocks of GPUs that accounts would sell, or B blocks that they would buy.
-
-    A block is the GPUs that one job would exchange between a slow and a fast generation. Its price limit is the lowest
-    price that the seller accepts, or the highest price that the buyer accepts, in slow GPUs for one fast GPU.
-    """
+    """B blocks of GPUs that accounts would sell, or B blocks that they would buy. Each has a price limit, in slow GPUs
+    for one fast GPU."""
 
     trader: Ints  # (B,) pair × L + account
     ratio: Floats  # (B,) slow GPUs for a fast GPU: the least at which the trader sells, or the most that it may pay
@@ -98,11 +101,10 @@ class Margins:
         return self._blocks(self._on_slow, self._runs, np.minimum, sells=False)
 
     def _blocks(self, gpus: Floats, affected: Floats, strictest: np.ufunc, *, sells: bool) -> Margin:
-        """Returns the blocks that all accounts would sell, or the blocks that they would buy.
+        """Returns the blocks of GPUs that all accounts would sell, or those that they would buy.
 
-        A trade must not reduce an account's progress in either of two units (see `Rows`). The price limit of a block is
-        the strictest of three prices: the speed-up of the job, and for each unit the price at which the progress stays
-        the same.
+        The price limit of a block is the strictest of three prices: the speed-up of the job, and for each of the two
+        units of progress the price at which the account's progress stays the same.
 
         - `gpus` (S,): GPUs that each entry can trade.
         - `affected` (S,): for sales, the GPUs that each entry's job still waits for; it can gain them. For purchases,

@@ -1,8 +1,8 @@
 """Divides GPUs among accounts as a maximum flow: all consumers together get as many GPUs as possible within nested
 limits.
 
-The consumers are rows: classes of similar jobs, or the guaranteed GPUs of such a class (`flow.py`). There are two kinds
-of limits:
+A consumer is called a *row*. It is usually a class, which means similar jobs of one leaf account. A class can have
+additional rows, which receive only its guaranteed GPUs (`flow.py`). There are two kinds of limits:
 
 - A *gate* is the most GPUs of one generation that a set of rows may hold together (`gates.py`). These rows are *behind*
   the gate. The outermost gates are the GPUs of a *pool*, which are divided among the rows of the pool.
@@ -220,10 +220,11 @@ class Network:
         return found
 
     def _spare(self, where: Bools | None = None) -> Floats:
-        """Returns the GPUs that rows can give up together so that each group still keeps its lower bound, as an array
-        (K, C).
+        """Returns the GPUs of each generation that each row can give up, as an array (K, C).
 
-        `where` (K, C): marks the generations of each row whose GPUs count, by default all.
+        If all rows give up these GPUs together, each group still keeps its lower bound.
+
+        `where` (K, C): marks the generations on which each row may give up GPUs, by default all.
         """
         return self._within_lower_bounds(
             self.bounds, self.removable if where is None else self.removable * where

@@ -47,10 +47,12 @@ class Picked:
         return chosen
 
     def on_idle(self) -> Picked:
-        """Returns a copy for picking gangs on the GPUs that the sharing by tickets leaves over.
+        """Returns an object for picking gangs on the GPUs that the sharing by tickets leaves over.
 
-        - Gangs picked with the copy are also picked in `self`. Only the copy lists them, in `idle_jobs`.
-        - The copy ignores the limits in `limits.claims`, which do not apply to these GPUs.
+        It shares the record of picked gangs with `self`: a gang that is picked with one of them is picked in both. It
+        differs from `self` in two points:
+        - It lists the gangs that are picked with it in `idle_jobs`.
+        - It ignores the limits in `limits.claims`, which do not apply to these GPUs.
         """
         picked = copy(self)
         picked.counts, picked.idle_jobs = self.counts.beyond_claims(), []

@@ -296,14 +296,14 @@ class _Side:
         return cls(offers, offer, np.floor(gpus[offer] / (grain.slices * grain.step) + ROUNDING))
 
     def keyed(self, size: int, blocks: int) -> tuple[Ints, Ints]:
-        """Returns the slices that are not empty, in ascending order of keys, and the key of each. Only slices with the
-        same key may be matched.
+        """Returns the slices that are not empty, in ascending order of keys, and the key of each. A slice of supply and
+        a slice of demand may be matched only if their keys are equal.
 
-        Slices have the same key if they are on the same pair of generations and their parties are in the same block. A
-        block is `size` parties with neighbouring indices.
+        The key of a slice stands for its pair of generations and for the block of its party. A block is `size` parties
+        with neighbouring indices. For example, with size 4, parties 0 to 3 are the first block.
 
         - `size`: parties in a block; 0 means one block of all parties.
-        - `blocks`: an upper bound on the number of blocks.
+        - `blocks`: at least the number of blocks. Use the same number for supply and demand, because keys depend on it.
         """
         some = np.flatnonzero(self.steps > 0)
         offer = self.offer[some]

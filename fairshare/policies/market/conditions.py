@@ -9,11 +9,12 @@ The conditions use shadow prices: what an account or a class would gain if a con
 - `limit_gain`: the progress that a class gains if it can use one more GPU of a particular generation. It is 0 if the
   class can use all GPUs of the generation.
 
-If a class uses one more GPU of a generation, it forgoes progress elsewhere. The *cost* of the GPU is the sum of three
-amounts, in GPUs of full speed:
-- `worth` × price, because the account spends the price of the GPU;
-- `gain`, because the GPU is one of those that the class can use in total;
-- `limit_gain`, because the GPU is one of those that the class can use of this generation.
+If a class uses one more GPU of a generation, it forgoes progress elsewhere. This progress is the *cost* of the GPU. It
+is the sum of three amounts, in GPUs of full speed:
+- `worth` × price: the progress that the account could buy for the price of the GPU;
+- `gain`: the GPU is one of the limited number of GPUs that the class can use. Without it, the class could use another
+  GPU, and would gain this progress;
+- `limit_gain`: the same for the limited number of GPUs of this generation that the class can use.
 
 The *loss* of the class on the generation is this cost minus its speed there, which is the progress that it makes with
 the GPU.

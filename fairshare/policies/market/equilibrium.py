@@ -70,10 +70,9 @@ def _end_of_path(conditions: Conditions) -> Floats:
 
 
 def _improved(conditions: Conditions, point: Floats, steps: int, most: float = np.inf) -> Floats:
-    """Moves a point towards the solution for the same slack, by at most `steps` steps of Newton's method. Returns the
-    result.
+    """Moves a point towards the path, by at most `steps` steps of Newton's method. Returns the new point.
 
-    Ends before a step that is too short to matter, or longer than `most`.
+    The slack of the point does not change. Ends before a step that is too short to matter, or longer than `most`.
     """
     for _ in range(steps):
         step, _, _ = conditions.newton(point)
