@@ -85,7 +85,7 @@ def _report(policy: str, view: Snapshot, found: multiprocessing.connection.Conne
 
 
 def timed(policy: str, view: Snapshot, limit: float) -> float:
-    """Returns the result of `seconds`, measured in a separate process.
+    """Returns the duration of the policy's second decision in seconds, measured in a separate process.
 
     Returns infinity if the measurement takes more than `limit` seconds, and NaN if the process fails.
     """

@@ -20,7 +20,7 @@ EXAMPLES = settings(max_examples=80, deadline=None)
 def over_quota(given: Snapshot, decision: Decision, *, extra: tuple[int, int, int] | None = None) -> bool:
     """Returns whether the decision gives any account more GPUs than its limits allow.
 
-    `extra` adds GPUs for this check, as (account, generation, GPUs).
+    `extra`: GPUs that an account gets in addition to those of the decision, as (account, generation, GPUs).
     """
     jobs, accounts = given.jobs, given.accounts
     used = np.zeros_like(accounts.owed)

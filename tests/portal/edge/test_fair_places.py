@@ -44,7 +44,8 @@ async def waiting(edge: Edge, calls: list[Call]) -> AsyncIterator[list[asyncio.T
 
 
 def halves(address: str, count: int, size: int) -> list[Call]:
-    """Returns `count` requests with a made-up cookie. Each body stops after `size` bytes, one byte before its end."""
+    """Returns `count` requests with a made-up cookie. Each announces a body of `size` + 1 bytes, but sends only `size`
+    bytes of it."""
     calls = []
     for _ in range(count):
         headers = cookie("guessed") | {"content-length": str(size + 1)}

@@ -261,10 +261,8 @@ def test_a_gang_unknown_to_the_backend_is_closed_as_lost(lab: World, tmp_path: P
 
 
 def running(job: Job) -> list[int]:
-    """Returns the pids of the job's shells, found by environment variables that only the job's processes have.
-
-    Matches the folder of jobs too, because tests that run at the same time may have a job with the same id.
-    """
+    """Returns the pids of the job's shells, found by environment variables that only the job's processes have."""
+    # Tests that run at the same time may have a job with the same id, but they keep their jobs in other folders.
     return _with(f"FAIRLOT_JOB_ID={job.pk}\0", "UP_TO=", str(settings.FAIRLOT_JOBS_DIR))
 
 

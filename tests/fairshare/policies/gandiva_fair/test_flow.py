@@ -19,8 +19,8 @@ from fairshare.policies.gandiva_fair.network import Groups, Network
 
 
 class Economy:
-    """A random test case: one pool of GPUs of K generations, accounts with classes of jobs, and the classes' guaranteed
-    GPUs."""
+    """A random test case: one pool of GPUs of K generations, accounts with classes of jobs, and the limits of both.
+    `kept` (classes, K) is the guaranteed GPUs of each class."""
 
     def __init__(self, seed: int) -> None:
         chance = np.random.default_rng(seed)
@@ -42,7 +42,10 @@ class Economy:
         self.kept = self._some_kept(chance)
 
     def _some_kept(self, chance: np.random.Generator) -> Floats:
-        """Returns random guarantees that exceed no limit, as an array (classes, K) of GPUs."""
+        """Returns random guaranteed GPUs of each class, as an array (classes, K).
+
+        They exceed neither the GPUs of the pool nor the limits of accounts and classes.
+        """
         kept = chance.random(self.able.shape) * self.able
         kept *= np.minimum(1.0, self.gpus / kept.sum(axis=1))[:, None]
         kept *= min(1.0, float((self.pool / np.maximum(kept.sum(axis=0), 1e-9)).min()))
