@@ -122,6 +122,7 @@ class _Closing:
         hold_prices(sorted(told))
         tariffs = tariffs_of(told, hour, hour + HOUR)
         self.pieces = {pk: tariffs[pk].cut(hour, hour + HOUR) for pk in told}
+        self.bills = self._bills()
 
     def book_it(self) -> LedgerTransaction | None:
         sums: dict[tuple[int, int], Classes] = defaultdict(Classes)
@@ -189,16 +190,23 @@ class _Closing:
             **{f"{name}_value": worth for name, worth in worths.items()},
         )
 
-    def _charged(self, generation: int, begins: datetime, ends: datetime) -> Decimal:
+    def _bills(self) -> list[tuple[int, datetime, Decimal]]:
+        """Returns what was billed in the hour, without corrections: (generation, begin of usage, cost)."""
         billed = UsageSegment.objects.filter(
             book=self.book,
-            month=first_of_month(begins),
-            generation=generation,
+            month=first_of_month(self.hour),
+            generation__in=self.generations,
             version=0,
-            period__startswith__gte=begins,
-            period__startswith__lt=ends,
+            period__startswith__gte=self.hour,
+            period__startswith__lt=self.hour + HOUR,
         )
-        return billed.aggregate(total=Sum("cost"))["total"] or Decimal(0)
+        return list(
+            billed.order_by().values_list("generation", "period__startswith").annotate(total=Sum("cost"))
+        )
+
+    def _charged(self, generation: int, begins: datetime, ends: datetime) -> Decimal:
+        costs = (cost for pk, at, cost in self.bills if pk == generation and begins <= at < ends)
+        return sum(costs, start=Decimal(0))
 
     @staticmethod
     def _entries(vouchers: Iterable[CapacitySegment]) -> Entries:

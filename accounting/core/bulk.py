@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
@@ -70,11 +70,16 @@ def insert_values(model: type[M], names: Sequence[str], rows: Iterable[Sequence[
 
 def _insert(model: type[M], fields: Sequence[_Field], columns: Sequence[str], conflicts: str = "") -> None:
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO {_table(model)} ({', '.join(map(_column, fields))})"  # noqa: S608 - own names
-            f" SELECT {', '.join(map(_new, fields))} FROM {_rows_new(fields)}{conflicts}",
-            columns,
-        )
+        cursor.execute(_insertion(model, tuple(fields), conflicts), columns)
+
+
+# Building this SQL would take longer than running it for a few rows.
+@lru_cache(maxsize=256)
+def _insertion(model: type[models.Model], fields: tuple[_Field, ...], conflicts: str) -> str:
+    return (
+        f"INSERT INTO {_table(model)} ({', '.join(map(_column, fields))})"  # noqa: S608 - own names
+        f" SELECT {', '.join(map(_new, fields))} FROM {_rows_new(fields)}{conflicts}"
+    )
 
 
 def number_rows(rows: Sequence[models.Model]) -> None:

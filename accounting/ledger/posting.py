@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple, TypeVar
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 
 from accounting.core.bulk import insert_rows, insert_values, number_rows
 from accounting.ledger.hash_chain import hold_books
@@ -38,6 +38,10 @@ class AccountKey(NamedTuple):
 
 
 Entries = Mapping[AccountKey, Decimal]
+ACCOUNTS = """
+    SELECT id, kind, unit, generation_id, tenant_id, user_id FROM accounting_ledgeraccount
+     WHERE kind = ANY(%s) AND unit = ANY(%s) AND (tenant_id IS NULL OR tenant_id = ANY(%s))
+"""
 Voucher = TypeVar("Voucher", UsageSegment, CapacitySegment, ClassCharge)
 
 
@@ -203,11 +207,8 @@ def _accounts(wanted: set[AccountKey]) -> Mapping[AccountKey, int]:
 
 def _open_accounts(wanted: set[AccountKey]) -> dict[AccountKey, int]:
     kinds, units = {account.kind for account in wanted}, {account.unit for account in wanted}
-    rows = LedgerAccount.objects.filter(kind__in=kinds, unit__in=units)
-    tenants = {account.tenant_id for account in wanted if account.tenant_id}
-    rows = rows.filter(tenant__in=tenants) | rows.filter(tenant=None)
-    found = {
-        AccountKey(LedgerAccount.Kind(kind), *rest): pk
-        for pk, kind, *rest in rows.values_list("pk", *AccountKey._fields)
-    }
+    tenants = {account.tenant_id for account in wanted}
+    with connection.cursor() as cursor:
+        cursor.execute(ACCOUNTS, [list(kinds), list(units), list(tenants)])
+        found = {AccountKey(LedgerAccount.Kind(kind), *rest): pk for pk, kind, *rest in cursor.fetchall()}
     return {account: pk for account, pk in found.items() if account in wanted}

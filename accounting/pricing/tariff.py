@@ -79,10 +79,8 @@ def tariffs_of(generation_ids: Iterable[int], begins: datetime, ends: datetime) 
     ends)."""
     found: dict[int, list[PricePeriod]] = {pk: [] for pk in generation_ids}
     prices = Price.objects.filter(generation__in=list(found), valid__overlap=DateTimeTZRange(begins, ends))
-    for price in prices:
-        found[price.generation_id].append(
-            PricePeriod(price.valid.lower, price.valid.upper, Rate(price.per_gpu_hour, price.currency))
-        )
+    for generation, valid, *rate in prices.values_list("generation", "valid", "per_gpu_hour", "currency"):
+        found[generation].append(PricePeriod(valid.lower, valid.upper, Rate(*rate)))
     return {pk: Tariff(tuple(periods)) for pk, periods in found.items()}
 
 
