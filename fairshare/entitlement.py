@@ -61,8 +61,8 @@ def by_tickets(
 
     - `weight` (T,): the weight of each account among its siblings.
     - `capacity` (K,): the GPUs of each generation that the roots share.
-    - `passes_on`: a function of the GPUs (A, K) of A parents and of their indices (A,). It returns the GPUs (A, K) that
-      each parent hands down to its children. By default parents hand down all GPUs.
+    - `passes_on`: called for A parents at once, with their GPUs (A, K) and their indices (A,). It returns the GPUs
+      (A, K) that each parent hands down to its children. By default parents hand down all GPUs.
     """
     found = np.zeros((len(weight), len(capacity)))
     for depth, level in enumerate(tree.levels):

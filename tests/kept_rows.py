@@ -60,7 +60,7 @@ def inserts_of_rows() -> dict[str, str]:
 class Rows:
     """The rows of all tables when this object is created, and a way to insert them again.
 
-    All these rows must come from a test. Rows of migrations are left out.
+    Leaves out the rows that migrations create. All other rows must come from the state to be kept.
     """
 
     def __init__(self) -> None:

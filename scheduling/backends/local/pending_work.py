@@ -1,4 +1,4 @@
-"""Waits until GPUs have finished the work that stopped processes gave them.
+"""Waits until GPUs have finished the work in their queues after the processes on them were stopped.
 
 SIGSTOP stops a process but not its GPU, which first finishes the work in its queue. Training programs queue about a
 second of work ahead. Until that work is done, it slows down the next job on the GPU.

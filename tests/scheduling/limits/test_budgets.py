@@ -118,10 +118,10 @@ def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
 def test_a_new_amount_warns_again_if_the_last_warning_is_below_its_threshold(
     lab: World, by_forecast: bool
 ) -> None:
-    """After a change of its amount, a budget repeats a warning only if less than the new threshold was spent at the
-    last warning.
+    """A budget whose amount was raised warns a second time, unless the amount spent at the first warning already
+    exceeded the new threshold.
 
-    With `by_forecast`, the forecast counts instead of the money spent. It is four times as much.
+    With `by_forecast`, the budget warns by the forecast, which is four times the money spent.
     """
 
     def told_of(amount: str, spent: str) -> int:
