@@ -79,8 +79,10 @@ def tariffs_of(generation_ids: Iterable[int], begins: datetime, ends: datetime) 
     ends)."""
     found: dict[int, list[PricePeriod]] = {pk: [] for pk in generation_ids}
     prices = Price.objects.filter(generation__in=list(found), valid__overlap=DateTimeTZRange(begins, ends))
-    for generation, valid, *rate in prices.values_list("generation", "valid", "per_gpu_hour", "currency"):
-        found[generation].append(PricePeriod(valid.lower, valid.upper, Rate(*rate)))
+    for generation, valid, price, currency in prices.values_list(
+        "generation", "valid", "per_gpu_hour", "currency"
+    ):
+        found[generation].append(PricePeriod(valid.lower, valid.upper, Rate(price, currency)))
     return {pk: Tariff(tuple(periods)) for pk, periods in found.items()}
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 import pymupdf_fonts
 from fpdf import FPDF
 from fpdf.enums import TableBordersLayout, TableCellFillMode, TextEmphasis, XPos, YPos
-from fpdf.fonts import FontFace
+from fpdf.fonts import FontFace, TTFFont
 
 from portal.reports.formats.document import NUMERIC, Cell, Column, Document, Kind, Table, cut_note, shown
 
@@ -57,9 +57,10 @@ def _drop_layout(pdf: FPDF) -> None:
     """Removes the tables of the fonts that describe how letters combine. No document contains these tables, but fpdf2
     would decode them, which takes more than half of the time of a short document."""
     for font in pdf.fonts.values():
-        for name in UNUSED:
-            if name in font.ttfont:
-                del font.ttfont[name]
+        if isinstance(font, TTFFont):
+            for name in UNUSED:
+                if name in font.ttfont:
+                    del font.ttfont[name]
 
 
 class _PagedPdf(FPDF):
