@@ -11,7 +11,7 @@ from scheduling.core.safe_streams import outlive_full_disks
 outlive_full_disks()
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
-# Django's system checks would import every page, which a worker does not need. `manage.py migrate` makes these checks.
+# Django's system checks would import every page, which a worker does not need. `make lint` makes these checks.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 app = Celery("fairlot")

@@ -190,8 +190,8 @@ class _Closing:
             **{f"{name}_value": worth for name, worth in worths.items()},
         )
 
-    def _bills(self) -> list[tuple[int, datetime, Decimal]]:
-        """Returns what was billed in the hour, without corrections: (generation, begin of usage, cost)."""
+    def _bills(self) -> dict[int, list[tuple[datetime, Decimal]]]:
+        """Returns what was billed in the hour, without corrections, by generation: pairs (begin of the usage, cost)."""
         billed = UsageSegment.objects.filter(
             book=self.book,
             month=first_of_month(self.hour),
@@ -200,13 +200,13 @@ class _Closing:
             period__startswith__gte=self.hour,
             period__startswith__lt=self.hour + HOUR,
         )
-        return list(
-            billed.order_by().values_list("generation", "period__startswith").annotate(total=Sum("cost"))
-        )
+        bills = defaultdict(list)
+        for generation, *bill in billed.values_list("generation", "period__startswith").annotate(Sum("cost")):
+            bills[generation].append(tuple(bill))
+        return bills
 
     def _charged(self, generation: int, begins: datetime, ends: datetime) -> Decimal:
-        costs = (cost for pk, at, cost in self.bills if pk == generation and begins <= at < ends)
-        return sum(costs, start=Decimal(0))
+        return sum((cost for at, cost in self.bills[generation] if begins <= at < ends), start=Decimal(0))
 
     @staticmethod
     def _entries(vouchers: Iterable[CapacitySegment]) -> Entries:

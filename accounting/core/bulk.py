@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import cache, lru_cache
+from functools import cache
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
@@ -74,7 +74,7 @@ def _insert(model: type[M], fields: Sequence[_Field], columns: Sequence[str], co
 
 
 # Building this SQL would take longer than running it for a few rows.
-@lru_cache(maxsize=256)
+@cache
 def _insertion(model: type[models.Model], fields: tuple[_Field, ...], conflicts: str) -> str:
     return (
         f"INSERT INTO {_table(model)} ({', '.join(map(_column, fields))})"  # noqa: S608 - own names

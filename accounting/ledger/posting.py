@@ -38,10 +38,10 @@ class AccountKey(NamedTuple):
 
 
 Entries = Mapping[AccountKey, Decimal]
-ACCOUNTS = """
-    SELECT id, kind, unit, generation_id, tenant_id, user_id FROM accounting_ledgeraccount
+ACCOUNTS = f"""
+    SELECT id, {", ".join(AccountKey._fields)} FROM accounting_ledgeraccount
      WHERE kind = ANY(%s) AND unit = ANY(%s) AND (tenant_id IS NULL OR tenant_id = ANY(%s))
-"""
+"""  # noqa: S608 - own names
 Voucher = TypeVar("Voucher", UsageSegment, CapacitySegment, ClassCharge)
 
 

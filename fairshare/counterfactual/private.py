@@ -260,7 +260,8 @@ def replay(
         for job in jobs
     ]
     (_, machines), *changes = over_time
-    # While all jobs run, a round would only move gangs, which changes no times.
+    # Skipping is an approximation where several users share generations of different speeds: they would take turns on
+    # the faster one. It is exact for one generation.
     scheduler = LiveScheduler(machines, users, settings, asks_idly=False)
     engine = Engine(machines, simulated, scheduler, switch_cost=rules.switch_cost, changes=changes)
     return list(engine.run(past.ends).fates)

@@ -46,8 +46,8 @@ class LiveScheduler:
     ) -> None:
         """Creates the scheduler. Without `policy`, it uses the default policy with the options in the settings.
 
-        If `asks_idly` is false, rounds at the end of quanta are skipped while they would start nothing, which is
-        faster: while all jobs run, and while all jobs belong to one account and the last such round changed nothing.
+        If `asks_idly` is false, rounds at the end of quanta are skipped while they are not expected to change a time,
+        which is faster. The rounds that take place are at the same times and have the same seeds as without skipping.
         """
         self._settings, self._seed, self._policy = settings, seed, policy or policy_of(settings)
         shape = (len(tickets.parent), machines.generations)
@@ -84,8 +84,10 @@ class LiveScheduler:
         if state.machines is not self._machines:
             self._use(state.machines)
         active = list(state.active)
+        # One by one, so that the sums are rounded as if these rounds had taken place.
         while self._skips and self._last_quantum + self._settings.quantum < state.now:
             self._last_quantum += self._settings.quantum
+            self._asked += 1
         # Repeats the sum that `ask_again` computes: a difference could be rounded below the quantum, and so never reach
         # it.
         is_quantum = state.now >= self._last_quantum + self._settings.quantum
@@ -102,19 +104,28 @@ class LiveScheduler:
             nodes = plan.place_node[plan.place_start[p] : plan.place_start[p + 1]]
             places[active[job]] = Placement(int(plan.generation[p]), tuple(nodes.tolist()))
         self._remember(state.now, running, places)
-        all_run, nothing_changed = 0 < len(places) == len(active), is_quantum and places == running
-        self._skips = not self._asks_idly and (all_run or (nothing_changed and self._is_lasting(view)))
+        changed = not is_quantum or places != running
+        self._skips = not self._asks_idly and bool(places) and self._is_lasting(view, plan, changed=changed)
         return places
 
-    def _is_lasting(self, view: Snapshot) -> bool:
-        """Returns whether a decision that changed nothing would be repeated until jobs or machines change.
+    def _is_lasting(self, view: Snapshot, plan: Decision, *, changed: bool) -> bool:
+        """Returns whether rounds would change no time until the next event.
 
-        It would if the time that passes makes no difference: no other account takes turns, the account's own order does
-        not depend on what its jobs received, and all running jobs may be stopped.
+        This is so if all jobs run as fast as they can. It is also so if a round at the end of a quantum changed nothing
+        although all gangs may be stopped, as long as the passing time gives no other job a turn: all jobs run, or all
+        belong to one account, which has one generation and an order that does not depend on what jobs received.
         """
-        jobs = view.jobs
+        if plan.ask_again is not None:
+            return False
+        jobs, all_run = view.jobs, len(plan.run) == len(view.jobs)
+        fastest = np.where(jobs.accepts, jobs.rate, 0.0).max(axis=1)
+        if all_run and bool((jobs.rate[plan.run, plan.generation] >= fastest[plan.run]).all()):
+            return True
         may_stop = (jobs.running_on == NOWHERE) | (jobs.resident >= self._settings.min_hold)
-        return self._attained is None and bool(may_stop.all()) and len(np.unique(jobs.account)) == 1
+        alone = (
+            self._attained is None and len(np.unique(jobs.account)) == 1 and self._machines.generations == 1
+        )
+        return not changed and bool(may_stop.all()) and (all_run or alone)
 
     def ask_again(self, state: State) -> float | None:
         """Returns the time of the next round: the end of the quantum, or an earlier time that the policy asked for.

@@ -37,7 +37,7 @@ NOT_KEPT_AND_TRUSTED = (
 
 class Command(BaseCommand):
     help = "Watches every cluster and records its changes in the database, until SIGTERM or SIGINT."
-    requires_system_checks = ()  # they would import every page; `manage.py migrate` makes these checks
+    requires_system_checks = ()  # they would import every page; `make lint` makes these checks
 
     def handle(self, *args: Any, **options: Any) -> None:
         outlive_full_disks()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -320,23 +321,41 @@ def test_a_policy_decides_when_it_asked_to(asks_idly: bool) -> None:
     policy.asked = []
     scheduler = LiveScheduler(FOUR, ALONE, Settings(quantum=60.0), policy=policy, asks_idly=asks_idly)
     Engine(FOUR, [SimJob(0.0, 130.0)], scheduler).run()
-    quanta = [0, 60, 120] if asks_idly else [0]  # while all jobs run, quantum rounds are skipped
-    between = [25, 50, 85, 110] if asks_idly else [25, 50, 75, 100, 125]
-    assert [moment for moment, is_quantum in policy.asked if is_quantum] == quanta
-    assert [moment for moment, is_quantum in policy.asked if not is_quantum] == [*between, 130]
+    assert [moment for moment, is_quantum in policy.asked if is_quantum] == [0, 60, 120]
+    assert [moment for moment, is_quantum in policy.asked if not is_quantum] == [25, 50, 85, 110, 130]
+
+
+def replay(jobs: Sequence[SimJob], machines: Machines, *, asks_idly: bool, **more: Any) -> Replay:
+    rules = Settings(quantum=2.0, min_hold=3.0)
+    return Engine(
+        machines, jobs, LiveScheduler(machines, ALONE, rules, asks_idly=asks_idly), switch_cost=0.5, **more
+    ).run()
+
+
+ON_TWO_KINDS = simple_jobs().map(lambda jobs: [replace(job, speeds=(1.0, 2.0)) for job in jobs])
 
 
 @settings(max_examples=20, deadline=None)
-@given(simple_jobs())
-def test_rounds_that_would_start_nothing_are_skipped_and_change_nothing(jobs: list[SimJob]) -> None:
-    def replay(*, asks_idly: bool) -> Replay:
-        scheduler = LiveScheduler(FOUR, ALONE, Settings(quantum=2.0, min_hold=3.0), asks_idly=asks_idly)
-        return Engine(FOUR, jobs, scheduler).run()
-
-    often, seldom = replay(asks_idly=True), replay(asks_idly=False)
+@given(st.tuples(simple_jobs(), st.just(FOUR)) | st.tuples(ON_TWO_KINDS, st.just(TWO_KINDS)))
+def test_rounds_that_would_change_no_time_are_skipped(case: tuple[list[SimJob], Machines]) -> None:
+    often, seldom = (replay(*case, asks_idly=asks_idly) for asks_idly in (True, False))
     assert [fate.spans for fate in seldom.fates] == [fate.spans for fate in often.fates]
-    # without idle rounds: one at each arrival and each end, and at most three until what runs may be stopped
-    assert seldom.decisions <= 2 * len(jobs) * 4
+    assert seldom.decisions <= often.decisions
+
+
+def test_without_idle_rounds_a_job_still_moves_to_faster_gpus_once_they_are_free_or_there() -> None:
+    one_each, slow_alone = Machines((0, 1), (1, 1), 2), Machines((0, 1), (1, 0), 2)
+    jobs = [SimJob(0.0, 20.0, speeds=(1.0, 2.0)), SimJob(0.0, 100.0, speeds=(1.0, 2.0))]
+    often, seldom = (replay(jobs, one_each, asks_idly=asks_idly) for asks_idly in (True, False))
+    assert seldom.fates == often.fates
+    assert [span.place.generation for span in seldom.fates[1].spans] == [0, 1]
+    changes = [(11.0, one_each)]
+    often, seldom = (
+        replay(jobs[1:], slow_alone, asks_idly=asks_idly, changes=changes) for asks_idly in (True, False)
+    )
+    assert seldom.fates == often.fates
+    assert [span.place.generation for span in seldom.fates[0].spans] == [0, 1]
+    assert seldom.decisions < often.decisions / 3
 
 
 class Forgetful(LiveScheduler):
