@@ -32,15 +32,21 @@ def update_rows(rows: Iterable[M], names: Sequence[str]) -> None:
     rows = list(rows)
     if not rows:
         return
-    key = _key(type(rows[0]))
-    fields = [_field(type(rows[0]), name) for name in names]
-    sets = ", ".join(f"{_column(field)} = {_new(field)}" for field in fields)
+    model = type(rows[0])
+    fields = tuple(_field(model, name) for name in names)
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"UPDATE {_table(type(rows[0]))} AS old SET {sets} FROM {_rows_new([key, *fields])}"  # noqa: S608 - own names
-            f" WHERE old.{_column(key)} = {_new(key)}",
-            _columns(rows, [key, *fields]),
-        )
+        cursor.execute(_update(model, fields), _columns(rows, [_key(model), *fields]))
+
+
+# The SQL is built once for a model and its fields: building it would take longer than running it for a few rows.
+@cache
+def _update(model: type[models.Model], fields: tuple[_Field, ...]) -> str:
+    key = _key(model)
+    sets = ", ".join(f"{_column(field)} = {_new(field)}" for field in fields)
+    return (
+        f"UPDATE {_table(model)} AS old SET {sets} FROM {_rows_new([key, *fields])}"  # noqa: S608 - own names
+        f" WHERE old.{_column(key)} = {_new(key)}"
+    )
 
 
 def insert_rows(rows: Iterable[M], *, ignore_conflicts: bool = False) -> None:
@@ -73,7 +79,6 @@ def _insert(model: type[M], fields: Sequence[_Field], columns: Sequence[str], co
         cursor.execute(_insertion(model, tuple(fields), conflicts), columns)
 
 
-# Building this SQL would take longer than running it for a few rows.
 @cache
 def _insertion(model: type[models.Model], fields: tuple[_Field, ...], conflicts: str) -> str:
     return (

@@ -113,7 +113,7 @@ class LiveScheduler:
 
         This is so if all jobs run as fast as they can. It is also so if a round at the end of a quantum changed nothing
         although all gangs may be stopped, as long as the passing time gives no other job a turn: all jobs run, or all
-        belong to one account, which has one generation and an order that does not depend on what jobs received.
+        belong to one account, there is one generation, and the account's order does not depend on what jobs received.
         """
         if plan.ask_again is not None:
             return False

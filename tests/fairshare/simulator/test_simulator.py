@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -186,10 +186,13 @@ def live(
     tickets: Tickets,
     *,
     switch_cost: float = 0.0,
+    asks_idly: bool = True,
+    machines_later: Sequence[tuple[float, Machines]] = (),
     **changes: object,
 ) -> Replay:
-    scheduler = LiveScheduler(machines, tickets, Settings(**({"quantum": 60.0} | changes)), seed=7)  # type: ignore[arg-type]
-    return Engine(machines, jobs, scheduler, switch_cost=switch_cost).run()
+    rules = Settings(**({"quantum": 60.0} | changes))  # type: ignore[arg-type]
+    scheduler = LiveScheduler(machines, tickets, rules, seed=7, asks_idly=asks_idly)
+    return Engine(machines, jobs, scheduler, switch_cost=switch_cost, changes=machines_later).run()
 
 
 @settings(max_examples=40, deadline=None)
@@ -325,20 +328,23 @@ def test_a_policy_decides_when_it_asked_to(asks_idly: bool) -> None:
     assert [moment for moment, is_quantum in policy.asked if not is_quantum] == [25, 50, 85, 110, 130]
 
 
-def replay(jobs: Sequence[SimJob], machines: Machines, *, asks_idly: bool, **more: Any) -> Replay:
-    rules = Settings(quantum=2.0, min_hold=3.0)
-    return Engine(
-        machines, jobs, LiveScheduler(machines, ALONE, rules, asks_idly=asks_idly), switch_cost=0.5, **more
-    ).run()
+def often_and_seldom(
+    machines: Machines, jobs: Sequence[SimJob], later: Sequence[tuple[float, Machines]] = ()
+) -> tuple[Replay, Replay]:
+    """Returns two replays of one account's jobs: with all rounds, and without those that would change no time."""
+    run = partial(
+        live, machines, jobs, ALONE, switch_cost=0.5, machines_later=later, quantum=2.0, min_hold=3.0
+    )
+    return run(asks_idly=True), run(asks_idly=False)
 
 
 ON_TWO_KINDS = simple_jobs().map(lambda jobs: [replace(job, speeds=(1.0, 2.0)) for job in jobs])
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.tuples(simple_jobs(), st.just(FOUR)) | st.tuples(ON_TWO_KINDS, st.just(TWO_KINDS)))
-def test_rounds_that_would_change_no_time_are_skipped(case: tuple[list[SimJob], Machines]) -> None:
-    often, seldom = (replay(*case, asks_idly=asks_idly) for asks_idly in (True, False))
+@given(st.tuples(st.just(FOUR), simple_jobs()) | st.tuples(st.just(TWO_KINDS), ON_TWO_KINDS))
+def test_rounds_that_would_change_no_time_are_skipped(case: tuple[Machines, list[SimJob]]) -> None:
+    often, seldom = often_and_seldom(*case)
     assert [fate.spans for fate in seldom.fates] == [fate.spans for fate in often.fates]
     assert seldom.decisions <= often.decisions
 
@@ -346,13 +352,10 @@ def test_rounds_that_would_change_no_time_are_skipped(case: tuple[list[SimJob], 
 def test_without_idle_rounds_a_job_still_moves_to_faster_gpus_once_they_are_free_or_there() -> None:
     one_each, slow_alone = Machines((0, 1), (1, 1), 2), Machines((0, 1), (1, 0), 2)
     jobs = [SimJob(0.0, 20.0, speeds=(1.0, 2.0)), SimJob(0.0, 100.0, speeds=(1.0, 2.0))]
-    often, seldom = (replay(jobs, one_each, asks_idly=asks_idly) for asks_idly in (True, False))
+    often, seldom = often_and_seldom(one_each, jobs)
     assert seldom.fates == often.fates
     assert [span.place.generation for span in seldom.fates[1].spans] == [0, 1]
-    changes = [(11.0, one_each)]
-    often, seldom = (
-        replay(jobs[1:], slow_alone, asks_idly=asks_idly, changes=changes) for asks_idly in (True, False)
-    )
+    often, seldom = often_and_seldom(slow_alone, jobs[1:], [(11.0, one_each)])
     assert seldom.fates == often.fates
     assert [span.place.generation for span in seldom.fates[0].spans] == [0, 1]
     assert seldom.decisions < often.decisions / 3
