@@ -16,6 +16,8 @@ HELP = {
     "secret": "jobs#keep-a-secret",
     "jobs": "jobs#follow-a-job",
     "job": "jobs#follow-a-job",
+    "job_edit": "jobs#change-a-job",
+    "jobs_selected": "jobs#change-several-jobs-at-once",
     "job_log": "jobs#read-the-log",
     "job_spec": "jobs#job-specification",
     "job_bill": "accounting#what-is-booked",

@@ -207,6 +207,21 @@ class Choice(forms.ChoiceField):
         """Accepts every value; the action checks it."""
 
 
+class Several(forms.MultipleChoiceField):
+    """A field for any number of choices among a few values, shown as checkboxes. Its value is a list of texts.
+
+    Like `Choice`, the field accepts any value, and the action refuses an invalid one.
+    """
+
+    def __init__(self, label: str, choices: Iterable[tuple[Any, str]] = (), **named: Any) -> None:
+        super().__init__(
+            label=label, choices=list(choices), required=False, widget=forms.CheckboxSelectMultiple, **named
+        )
+
+    def validate(self, value: Any) -> None:
+        """Accepts every value; the action checks it."""
+
+
 class RowIterator(RowsOfField):
     """Iterates over the choices of a `Row` field: first its choices in `others`, then the listed database rows."""
 

@@ -10,7 +10,7 @@ from django.forms.renderers import TemplatesSetting
 from django.forms.utils import ErrorList
 from django.http import HttpRequest
 
-from portal.forms.fields import Choice, Row
+from portal.forms.fields import Choice, Row, Several
 from portal.unstorable import unstorable_of
 
 Values = dict[str, Any]
@@ -78,11 +78,11 @@ class Form(forms.Form):
 
     def offer(self, field: str, offered: Iterable[Any]) -> None:
         """Sets the choices of a field. `offered` contains rows for a `Row` field, or (value, label) pairs for a
-        `Choice` field."""
+        `Choice` or `Several` field."""
         match self.fields[field]:
             case Row() as row:
                 row.listed = offered
-            case Choice() as choice:
+            case (Choice() | Several()) as choice:
                 choice.choices = list(offered)
 
     def or_posted(self, posted: Form | None) -> Self:

@@ -1,10 +1,12 @@
 from django.urls import path
 
-from portal.jobs import bill, log_views, views
+from portal.jobs import bill, editing, log_views, selection, views
 
 urlpatterns = [
     path("jobs/", views.jobs, name="jobs"),
+    path("jobs/selected/", selection.selected, name="jobs_selected"),
     path("jobs/<int:pk>/", views.job, name="job"),
+    path("jobs/<int:pk>/edit/", editing.edit, name="job_edit"),
     path("jobs/<int:pk>/log/", log_views.log, name="job_log"),
     path("jobs/<int:pk>/log/stream", log_views.log_stream, name="job_log_stream"),
     path("jobs/<int:pk>/log/piece", log_views.log_piece, name="job_log_piece"),

@@ -62,7 +62,9 @@ def _job_row(job: ListedJob, address: str, now: datetime, *, with_team: bool) ->
     team = f'<td data-label="Team" class="break">{escape(job.team)}</td>' if with_team else ""
     ended = ago_at(job.ended_at, now) if job.ended_at else ""
     return (
-        f'<tr id="job-{job.pk}"><th scope="row" class="job-name"><a href="{address}{job.pk}/">'
+        f'<tr id="job-{job.pk}"><td class="pick"><input type="checkbox" name="job" value="{job.pk}" form="selection" '
+        f'aria-label="Select {escape(job.name)}"></td>'
+        f'<th scope="row" class="job-name"><a href="{address}{job.pk}/">'
         f'{escape(job.name)}</a> <span class="muted small nowrap">#{job.pk}</span></th>'
         f'<td data-label="State"><span class="row chips">{state_chip(job)}{reason_chip(job)}{preemptible}{starts}'
         "</span></td>"

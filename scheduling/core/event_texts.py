@@ -85,6 +85,37 @@ def _submitted_by_schedule(parameters: Parameters) -> str:
     return f"Submitted by the schedule “{parameters['schedule']}”{asked}"
 
 
+EDITED_FIELDS = {
+    "priority": "the priority",
+    "labels": "the labels",
+    "generations": "the GPU types",
+    "expected_hours": "the expected hours",
+    "deadline_hours": "the hours from the submit to the deadline",
+}
+
+
+def _edited(parameters: Parameters) -> str:
+    changes = [
+        f"{EDITED_FIELDS.get(name, name)} from {_value(before)} to {_value(after)}"
+        for name, before, after in parameters["changes"]
+    ]
+    return f"{parameters['user']} changed {', and '.join(changes)}"
+
+
+def _value(value: Any) -> str:
+    """Returns a value of a job's spec as it is shown in a sentence."""
+    if value is None or value in ([], {}):
+        return "none"
+    match value:
+        case list():
+            return ", ".join(map(str, value))
+        case dict():
+            return ", ".join(f"{key}={text}" if text else key for key, text in value.items())
+        case float():
+            return f"{value:g}"
+    return str(value)
+
+
 def _picked(parameters: Parameters) -> str:
     places = " and ".join(
         f"{node} (GPU {', '.join(map(str, gpus))})" for node, gpus in sorted(parameters["places"].items())
@@ -167,6 +198,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.HANDED_OVER: "Handed over from {before} to {user}",
     E.SHARES_AGAIN: "{user} ended preemptible mode",
     E.PREEMPTIBLE: "{user} made the job preemptible",
+    E.EDITED: _edited,
     E.PICKED: _picked,
     E.STARTED: "Running on {gpus} {generation}",
     E.READY: "Ready; the program answers at {address}",

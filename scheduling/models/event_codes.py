@@ -24,6 +24,7 @@ class EventCode(StrEnum):
     HANDED_OVER = "handed_over"
     SHARES_AGAIN = "shares_again"
     PREEMPTIBLE = "preemptible"
+    EDITED = "edited"
     # One attempt
     PICKED = "picked"
     STARTED = "started"

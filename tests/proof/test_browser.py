@@ -97,7 +97,8 @@ def test_the_log_survives_a_cut_connection(people: People, portal: RunningPortal
 
 PAGES = {
     "bob": (
-        "/", "/submit/", "/jobs/", "/jobs/1/", "/jobs/2/log/", "/jobs/1/events/", "/jobs/1/spec/", "/cluster/",
+        "/", "/submit/", "/jobs/", "/jobs/1/", "/jobs/2/log/", "/jobs/1/events/", "/jobs/1/spec/", "/jobs/1/edit/",
+        "/cluster/",
         "/share/", "/share/anomalies/", "/trades/", "/usage/?by=job", "/usage/statement/", "/usage/idle/",
         "/usage/fairness/", "/sessions/", "/sessions/new/", "/services/", "/services/new/", "/schedules/",
         "/schedules/new/", "/docs/jobs/", "/docs/?q=drain", "/jobs/1/bill/", "/account/preferences/",
@@ -202,6 +203,26 @@ def test_the_keyboard_is_enough(people: People) -> None:
     expect(help_).to_be_hidden()
     page.keyboard.press("n")
     expect(page.get_by_role("heading", name="New job")).to_be_visible()
+
+
+def test_several_jobs_are_selected_and_cancelled_by_keyboard(people: People) -> None:
+    bob = people.sign_in("bob")
+    for name in ("sweep-a", "sweep-b"):
+        bob.submit(name=name, command="sleep 60", gpus_per_worker=4)
+    page = bob.page
+    page.goto("/jobs/?q=sweep-&sort=name")
+    for name in ("sweep-a", "sweep-b"):
+        page.get_by_role("checkbox", name=f"Select {name}").press("Space")
+    expect(page.get_by_text("2 selected:")).to_be_visible()
+    # The list refreshes itself when a job changes. It keeps the selection.
+    bob.submit(name="sweep-c", command="sleep 60", gpus_per_worker=4)
+    expect(page.get_by_role("checkbox", name="Select sweep-c")).to_be_visible(timeout=SOON)
+    expect(page.get_by_role("checkbox", checked=True)).to_have_count(2)
+    page.get_by_role("button", name="Cancel", exact=True).press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Cancel the selected jobs?")
+    page.get_by_role("button", name="Cancel jobs").press("Enter")
+    expect(page.get_by_text("2 jobs cancelled.")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"q=sweep-"))
 
 
 # --- steps ---------------------------------------------------------------------------------------

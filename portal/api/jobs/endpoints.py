@@ -31,6 +31,7 @@ from scheduling.clusters.backend_factory import backend_for
 from scheduling.core.event_texts import end_text, text_of
 from scheduling.core.reason_labels import OF_LIMITS, SHORT
 from scheduling.jobs.actions import cancel_job
+from scheduling.jobs.editing import edit_job
 from scheduling.jobs.explain import explain
 from scheduling.jobs.preemptible import set_preemptible
 from scheduling.jobs.preflight import Preflight, preflight
@@ -223,6 +224,14 @@ def make_preemptible(request: ApiRequest, job_id: int, wanted: schemas.Preemptib
     """Sets whether a job is preemptible, from the next round on. For callers who may cancel the job."""
     job = visible_job(request, job_id)
     set_preemptible(actor=request.auth, job=job, preemptible=wanted.preemptible)
+    return show_job(visible_job(request, job_id))
+
+
+@router.patch("/jobs/{int:job_id}", response=schemas.JobInFull, url_name="job")
+def edit(request: ApiRequest, job_id: int, changes: schemas.JobChanges) -> dict[str, Any]:
+    """Changes fields of a job that has not ended, from the next round on. For callers who may cancel the job."""
+    given = {name: getattr(changes, name) for name in changes.model_fields_set}
+    edit_job(actor=request.auth, job=visible_job(request, job_id), changes=given)
     return show_job(visible_job(request, job_id))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from ninja import Field, Schema
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
-from portal.api.fields import AskedFlag, Figure, Flag, Line
+from portal.api.fields import AskedFlag, Figure, Flag, Line, Number, Whole
 from portal.api.inlining import inlined
 from portal.api.old_names import WithOldNames, answered_too, read_as, with_old_properties
 from scheduling.jobs.submitting import MOST_AT_ONCE
@@ -56,6 +56,24 @@ class NewJob(Schema):
         False,
         description="Whether to queue the job even if it can never run with the current nodes and limits. "
         "If false, such a job is refused.",
+    )
+
+
+class JobChanges(Schema):
+    """New values of a job's fields. A field that is left out is not changed."""
+
+    priority: Whole | None = Field(
+        None, description="From -100 to 100; higher goes first among the owner's jobs."
+    )
+    labels: dict[str, Line] | None = Field(
+        None, description="All labels of the job; they replace the present ones."
+    )
+    generations: list[Line] | None = Field(
+        None, description="Accepted GPU types; empty for every type. Only while the job waits."
+    )
+    expected_hours: Number | None = Field(None, description="Expected total hours on GPUs; null if unknown.")
+    deadline_hours: Number | None = Field(
+        None, description="Hours from the submit to the deadline; null for no deadline."
     )
 
 

@@ -1,0 +1,97 @@
+"""Changes fields of jobs that have not ended: priority, labels, GPU types, expected run time and deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+
+from accounting.access import audit
+from accounting.core.clock import now_from_database
+from accounting.core.errors import NotAllowed, Refused
+from accounting.models import User
+from scheduling.core.locks import lock_schedule
+from scheduling.jobs.explain import Explainer
+from scheduling.jobs.labels import note_labels
+from scheduling.jobs.run_times import run_time_of_spec
+from scheduling.jobs.submitting import check_spec
+from scheduling.leases.history import History
+from scheduling.models import Job, JobLabel, Lease
+from scheduling.models.event_codes import EventCode, Message
+from scheduling.spec.job_spec import JobSpec, SpecError
+
+EDITABLE = ("priority", "labels", "generations", "expected_hours", "deadline_hours")
+EDITED = "edited"  # kind of the events of such changes
+
+
+@transaction.atomic(durable=True)
+def edit_job(*, actor: User, job: Job, changes: Mapping[str, Any]) -> Job:
+    """Sets fields of a job's spec, from the next round on. Returns the job. Setting present values changes nothing.
+
+    `changes` maps names in EDITABLE to values, as a spec has them. The job's history and the audit trail keep the
+    values before and after the change.
+
+    Raises NotAllowed unless the actor is the owner, a manager of the team or an operator. Raises SpecError for invalid
+    values and for fields that cannot be changed. Raises Refused for ended jobs and for replicas. Also raises Refused
+    for GPU types if the job holds or has reserved GPUs, or if it could never run on the new types.
+    """
+    if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
+        raise NotAllowed("Only the owner, a manager of the team or an operator may change this job.")
+    if unknown := [name for name in changes if name not in EDITABLE]:
+        accepted = ", ".join(EDITABLE)
+        raise SpecError(dict.fromkeys(unknown, f"cannot be changed after the submit; accepted: {accepted}"))
+    lock_schedule(job.cluster_id)
+    job = Job.objects.select_related("tenant", "cluster").get(pk=job.pk)
+    if job.kind == Job.Kind.REPLICA:
+        raise Refused("A replica has the fields of its service. Change the service.")
+    if job.has_ended or job.state == Job.State.CANCELLING:
+        raise Refused("The job has ended and cannot be changed.")
+    # The spec was accepted by the rules of its time, so only the changed fields are checked.
+    wanted = JobSpec.parse({"name": job.name, "command": "true"} | dict(changes))
+    if job.kind == Job.Kind.SESSION and (wrong := wanted.problems_of_endless()):
+        raise SpecError(wrong)
+    before = JobSpec.stored(job.spec).to_dict()
+    changed = {
+        name: value for name, value in wanted.to_dict().items() if name in changes and value != before[name]
+    }
+    if changed:
+        _save(actor, job, changed, {name: before[name] for name in changed})
+    return job
+
+
+def _save(actor: User, job: Job, changed: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+    spec = JobSpec.stored(job.spec | changed)
+    fields: dict[str, Any] = {"spec": job.spec | changed, "reason": 0, "priority": spec.priority}
+    if "generations" in changed:
+        fields["generation_ids"] = _generation_ids(actor, job, spec)
+    # A deadline counts from the submit, also if it is set later.
+    if {"expected_hours", "deadline_hours"} & changed.keys():
+        fields |= run_time_of_spec(spec, job.created_at)
+    if "labels" in changed:
+        JobLabel.objects.filter(job=job).delete()
+        note_labels(job.tenant, [(job, spec.labels)])
+    history = History()
+    history.change(job, **fields)
+    parts = [[name, before[name], value] for name, value in changed.items()]
+    said = Message.of(EventCode.EDITED, user=actor.get_username(), changes=parts)
+    history.note(job, EDITED, said, at=now_from_database())
+    history.save()
+    audit.record(
+        actor=actor, verb="job.edit", target=job, tenant=job.tenant, before=dict(before), after=dict(changed)
+    )
+
+
+def _generation_ids(actor: User, job: Job, spec: JobSpec) -> list[int]:
+    """Returns the ids of the generations that `spec` names. Raises Refused if the job cannot change to them."""
+    if job.leases.filter(state__in=Lease.OPEN).exists():
+        raise Refused(
+            "GPU types can be changed only while the job waits without reserved GPUs.", "generations"
+        )
+    explainer = Explainer(job.cluster, actor)
+    present = explainer.never_in_words(job)
+    job.generation_ids = check_spec(cluster=job.cluster, spec=spec)
+    # A job that can never run for another reason, such as a limit, may still change.
+    if new := [why for why in explainer.never_in_words(job) if why not in present]:
+        raise Refused(" ".join(new), "generations")
+    return job.generation_ids

@@ -1,0 +1,133 @@
+"""Users change one job on its page and in the API, and several selected jobs from the job list."""
+
+from __future__ import annotations
+
+import re
+
+from scheduling.models import Job
+from tests.portal.scene import Scene
+
+
+def edited(**changes: object) -> dict[str, object]:
+    return {"priority": "3", "labels": "", "expected_hours": "", "deadline_hours": ""} | changes
+
+
+def test_the_owner_edits_a_waiting_job(scene: Scene, browser_of) -> None:
+    waiting = scene.world.submit(scene.people.alice, scene.people.astro, name="nebula")
+    alice, url = browser_of(scene.people.alice), f"/jobs/{waiting.pk}/edit/"
+    assert f'href="{url}"' in alice.get(f"/jobs/{waiting.pk}/").content.decode()
+    assert 'value="A100"' in alice.get(url).content.decode()
+    values = edited(priority="12", generations=["A100"], labels="project=apollo", deadline_hours="0.5")
+    html = alice.post(url, values, follow=True).content.decode()
+    assert "nebula has been changed." in html
+    job = Job.objects.get(pk=waiting.pk)
+    assert (job.priority, job.spec["generations"], job.spec["labels"]) == (
+        12,
+        ["A100"],
+        {"project": "apollo"},
+    )
+    html = alice.get(url).content.decode()
+    assert 'value="12"' in html
+    assert re.search('value="A100"[^>]* checked', html)
+    assert not re.search('value="V100"[^>]* checked', html)
+
+
+def test_invalid_values_are_shown_beside_their_fields(scene: Scene, browser_of) -> None:
+    alice, url = browser_of(scene.people.alice), f"/jobs/{scene.waiting.pk}/edit/"
+    values = edited(priority="101", labels="a=1\na=2", expected_hours="-1")
+    answer = alice.post(url, values)
+    assert answer.status_code == 422
+    assert "line 2 names a a second time" in answer.content.decode()
+    answer = alice.post(url, values | {"labels": "-a"})
+    html = answer.content.decode()
+    assert answer.status_code == 422
+    for field in ("priority", "labels", "expected_hours"):
+        assert f'id="edit-{field}_error"' in html, field
+    assert not scene.waiting.events.filter(kind="edited").exists()
+
+
+def test_a_running_job_keeps_its_gpu_types_and_others_find_no_form(scene: Scene, browser_of) -> None:
+    url = f"/jobs/{scene.job.pk}/edit/"
+    assert "only while the job waits" in browser_of(scene.people.bob).get(url).content.decode()
+    assert browser_of(scene.people.charlie).get(url).status_code == 404
+    assert browser_of(scene.people.charlie).post(url, edited()).status_code == 404
+    Job.objects.filter(pk=scene.job.pk).update(owner=scene.people.alice)
+    bob = browser_of(scene.people.bob)
+    assert "Only the owner, a manager of the team or an operator" in bob.get(url).content.decode()
+    assert bob.post(url, edited(priority="9")).status_code == 422
+
+
+def test_the_api_changes_only_the_given_fields(scene: Scene, browser_of) -> None:
+    bob, url = browser_of(scene.people.bob), f"/api/v1/jobs/{scene.job.pk}"
+    changed = bob.patch(url, {"labels": {"run": "7"}}, content_type="application/json")
+    assert (changed.status_code, changed.json()["labels"], changed.json()["priority"]) == (
+        200,
+        {"run": "7"},
+        3,
+    )
+    refused = bob.patch(url, {"priority": 500}, content_type="application/json")
+    assert (refused.status_code, list(refused.json()["problems"])) == (422, ["priority"])
+    assert bob.patch(url, {"generations": ["V100"]}, content_type="application/json").status_code == 409
+    charlie = browser_of(scene.people.charlie)
+    assert charlie.patch(url, {"priority": 1}, content_type="application/json").status_code == 404
+
+
+def test_selected_jobs_are_listed_before_they_are_cancelled(scene: Scene, browser_of) -> None:
+    alice = browser_of(scene.people.alice)
+    jobs = [scene.job.pk, scene.waiting.pk, scene.other.pk]  # the last one is another team's
+    html = alice.post(
+        "/jobs/selected/", {"do": "cancel", "job": jobs, "back": "state=active"}
+    ).content.decode()
+    assert "2 of 2 selected jobs will be cancelled." in html
+    assert scene.other.name not in html
+    assert Job.objects.get(pk=scene.waiting.pk).state == Job.State.QUEUED
+    answer = alice.post(
+        "/jobs/selected/",
+        {"do": "cancel", "job": jobs, "back": "state=active", "confirmed": "yes"},
+        follow=True,
+    )
+    assert answer.redirect_chain[0][0] == "/jobs/?state=active"
+    assert "2 jobs cancelled." in answer.content.decode()
+    states = [Job.objects.get(pk=pk).state for pk in jobs]
+    assert states == [Job.State.CANCELLING, Job.State.CANCELLED, Job.objects.get(pk=scene.other.pk).state]
+    again = alice.post("/jobs/selected/", {"do": "cancel", "job": jobs}).content.decode()
+    assert "0 of 2 selected jobs" in again
+    assert again.count("skipped: has already ended") == 2
+
+
+def test_selected_jobs_get_a_priority_and_labels_and_what_is_refused_is_named(
+    scene: Scene, browser_of
+) -> None:
+    bob, jobs = browser_of(scene.people.bob), [scene.job.pk, scene.waiting.pk]
+    page = bob.post("/jobs/selected/", {"do": "priority", "job": jobs}).content.decode()
+    assert "1 of 2 selected jobs will be changed." in page
+    assert "you may not change this job" in page
+    confirmed = {"job": jobs, "confirmed": "yes"}
+    html = bob.post(
+        "/jobs/selected/", confirmed | {"do": "priority", "priority": "8"}, follow=True
+    ).content.decode()
+    assert "1 job changed." in html
+    assert f"supernova-next #{scene.waiting.pk}: Only the owner" in html
+    labels = {"do": "labels", "labels": "project=apollo\nrun", "removed": ""}
+    bob.post("/jobs/selected/", confirmed | labels)
+    bob.post("/jobs/selected/", confirmed | {"do": "labels", "labels": "", "removed": "run"})
+    job = Job.objects.get(pk=scene.job.pk)
+    assert (job.priority, job.spec["labels"]) == (8, {"project": "apollo"})
+    wrong = bob.post("/jobs/selected/", confirmed | {"do": "priority", "priority": "many"})
+    assert wrong.status_code == 422
+
+
+def test_selected_jobs_are_submitted_again_once(scene: Scene, browser_of) -> None:
+    alice = browser_of(scene.people.alice)
+    alice.post(f"/jobs/{scene.waiting.pk}/cancel/")
+    form = {"do": "again", "job": [scene.waiting.pk], "confirmed": "yes", "request_key": "k"}
+    for _ in range(2):
+        assert "1 job submitted again." in alice.post("/jobs/selected/", form, follow=True).content.decode()
+    assert Job.objects.filter(name="supernova-next").count() == 2
+
+
+def test_without_a_selection_the_list_says_what_to_do(scene: Scene, browser_of) -> None:
+    bob = browser_of(scene.people.bob)
+    html = bob.post("/jobs/selected/", {"do": "cancel"}, follow=True).content.decode()
+    assert "Select one or more jobs first." in html
+    assert bob.post("/jobs/selected/", {"do": "explode", "job": [scene.job.pk]}).status_code == 302
