@@ -18,5 +18,6 @@ urlpatterns = [
     path("jobs/<int:pk>/spec/", views.spec, name="job_spec"),
     path("jobs/<int:pk>/sharing/", views.sharing, name="job_sharing"),
     path("jobs/<int:pk>/snooze/", views.snooze, name="job_snooze"),
+    path("jobs/<int:pk>/remedy/", views.remedy, name="job_remedy"),
     path("jobs/<int:pk>/cancel/", views.cancel, name="job_cancel"),
 ]

@@ -30,6 +30,7 @@ from portal.jobs.failure import failure_of
 from portal.jobs.filters import GROUPS, JobFilter
 from portal.jobs.idle import use_of
 from portal.jobs.listing import page_of
+from portal.jobs.remedies import links_of
 from portal.live.topics import topics_of_jobs
 from portal.user_request import UserRequest
 from scheduling.draining.drained_jobs import nodes_drained_under
@@ -37,9 +38,11 @@ from scheduling.idle.actions import snooze_idle
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.explain import explain
 from scheduling.jobs.preemptible import set_preemptible
+from scheduling.jobs.remedies import apply_remedy
 from scheduling.jobs.run_times import run_time_of
 from scheduling.models import Job, JobEvent, JobLabel, LabelKey
 from scheduling.models.jobs import job_in_sight
+from scheduling.spec.job_spec import SpecError
 
 EVENTS_PER_PAGE = 100
 LEASES_PER_PAGE = 25
@@ -139,6 +142,21 @@ def cancel(request: UserRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+def remedy(request: UserRequest, pk: int) -> HttpResponse:
+    """Changes a waiting job as a button beside its explanation says, so that it starts sooner."""
+    shown = visible_job(request, pk)
+    try:
+        apply_remedy(actor=request.user, job=shown, code=request.POST.get("code", ""))
+    except (NotAllowed, Refused, SpecError) as refused:
+        messages.error(request, str(refused))
+    else:
+        messages.success(
+            request, f"{shown.name} has been changed. The next round takes the change into account."
+        )
+    return redirect("job", pk=pk)
+
+
+@require_POST
 def sharing(request: UserRequest, pk: int) -> HttpResponse:
     """Makes a job preemptible or not preemptible, as the posted value says, from the next round on."""
     shown, preemptible = visible_job(request, pk), request.POST.get("preemptible") == "true"
@@ -213,6 +231,7 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "job": shown,
         "tab": tab,
         "explanation": explain(shown, reader=user),
+        "remedies": links_of(shown, user),
         "forecast": forecast,
         "run_time": run_time_of(shown, lease, forecast=forecast, now=now),
         "now": now,

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.core.errors import NotAllowed, Refused
-from accounting.core.numbers import read_key
+from accounting.core.numbers import read_key, read_whole
 from portal.submit.draft import Choices, Draft, example, has_example
 from portal.submit.fields import Fields
 from portal.unstorable import keeps_form
@@ -82,7 +82,7 @@ def convert(request: UserRequest) -> HttpResponse:
 
 def _first_page(request: UserRequest) -> HttpResponse:
     """Shows the submit page before any edit: empty, with the example job, or with the specification of the job
-    `?clone=`."""
+    `?clone=`, which `?workers=` and `?gpus_per_worker=` change."""
     clone = request.GET.get("clone", "")
     if not clone:
         choices = Choices.of(request.user)
@@ -96,8 +96,16 @@ def _first_page(request: UserRequest) -> HttpResponse:
         pk=read_key(clone),
     )
     choices = Choices.of(request.user, str(job.cluster_id))
-    draft = Draft.of_stored(choices, spec=job.spec, tenant=job.tenant, user=request.user)
+    spec = job.spec | shape_in(request.GET)
+    draft = Draft.of_stored(choices, spec=spec, tenant=job.tenant, user=request.user)
     return _page(request, choices, draft)
+
+
+def shape_in(query: QueryDict) -> dict[str, int]:
+    """Returns the number of workers and of their GPUs that the URL asks for, if any. A link to a clone of another shape
+    contains them."""
+    asked = {name: read_whole(query.get(name, "")) for name in ("workers", "gpus_per_worker")}
+    return {name: number for name, number in asked.items() if number is not None}
 
 
 def _page(request: UserRequest, choices: Choices, draft: Draft, status: int = 200) -> HttpResponse:

@@ -32,7 +32,7 @@ CHANGES_EVERY_CLUSTER = {
 }  # fmt: skip
 CHANGES_ITS_CLUSTER = {
     "cluster.attach", "cluster.attach_again", "cluster.pause", "cluster.replace_kubeconfig", "cluster.resume",
-    "cluster.update", "job.cancel", "job.edit", "job.preemptible", "node.declare", "node.drain",
+    "cluster.update", "job.cancel", "job.edit", "job.preemptible", "job.try_now", "node.declare", "node.drain",
     "node.drain_deadline", "node.remove", "node.return",
 }  # fmt: skip
 

@@ -199,6 +199,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.SHARES_AGAIN: "{user} ended preemptible mode",
     E.PREEMPTIBLE: "{user} made the job preemptible",
     E.EDITED: _edited,
+    E.TRIED_NOW: "{user} ended the pause after the failed attempt",
     E.PICKED: _picked,
     E.STARTED: "Running on {gpus} {generation}",
     E.READY: "Ready; the program answers at {address}",

@@ -54,11 +54,11 @@ class Explainer:
         return Binding(self.cluster, self.reader)
 
     @cached_property
-    def _nodes(self) -> list[Node]:
+    def nodes(self) -> list[Node]:
         return list(Node.objects.filter(cluster=self.cluster).present().select_related("generation"))
 
     @cached_property
-    def _free(self) -> dict[int, int]:
+    def free(self) -> dict[int, int]:
         """Returns the number of free GPUs on each ready node, by node id."""
         held: dict[int, int] = {}
         rows = HeldGpu.objects.filter(
@@ -68,7 +68,7 @@ class Explainer:
             held[node] = held.get(node, 0) + 1
         return {
             node.pk: max(0, node.usable_gpus - held.get(node.pk, 0))
-            for node in self._nodes
+            for node in self.nodes
             if node.state == Node.State.READY
         }
 
@@ -159,7 +159,7 @@ class Explainer:
         """Returns, by generation id, how many workers of the job would fit if all GPUs were free. Counts only nodes
         that the job accepts."""
         slots: dict[int, int] = {}
-        for node in self._accepted(job):
+        for node in self.accepted(job):
             workers = node.gpus // job.gpus_per_worker
             slots[node.generation_id] = slots.get(node.generation_id, 0) + workers
         return slots
@@ -181,7 +181,7 @@ class Explainer:
     def _never_sentence(self, job: Job, reason: Reason) -> str:
         match reason:
             case Reason.NEVER_NO_SUCH_GENERATION:
-                if not self._nodes:
+                if not self.nodes:
                     return f"{self.cluster.name} has no nodes yet."
                 return f"The job can never run here: no node has {self._kinds(job)} GPUs."
             case Reason.NEVER_TOO_LARGE:
@@ -259,7 +259,7 @@ class Explainer:
     def _detail(self, job: Job) -> list[str]:
         lines = self._limits.in_words(job, self._limits.warnings(job, is_new=job.pk is None))
         away: Counter[tuple[str, str]] = Counter()
-        for node in self._accepted(job):
+        for node in self.accepted(job):
             if node.state != Node.State.READY:
                 away[node.generation.name, node.get_state_display().lower()] += node.gpus
         for node_kind, total, free in self._per_generation(job):
@@ -269,24 +269,24 @@ class Explainer:
             lines.append(f"{node_kind}: {free} of {total} GPUs free{told}")
         return lines
 
-    def _accepted(self, job: Job) -> list[Node]:
+    def accepted(self, job: Job) -> list[Node]:
         wanted = set(job.generation_ids)
-        return [node for node in self._nodes if not wanted or node.generation_id in wanted]
+        return [node for node in self.nodes if not wanted or node.generation_id in wanted]
 
     def _could_accept_more(self, job: Job) -> bool:
         """Returns whether the cluster has nodes of generations that the job does not accept."""
-        return len(self._accepted(job)) < len(self._nodes)
+        return len(self.accepted(job)) < len(self.nodes)
 
     def _per_generation(self, job: Job) -> list[tuple[str, int, int]]:
         totals: dict[str, list[int]] = {}
-        for node in self._accepted(job):
+        for node in self.accepted(job):
             entry = totals.setdefault(node.generation.name, [0, 0])
             entry[0] += node.gpus
-            entry[1] += self._free.get(node.pk, 0)
+            entry[1] += self.free.get(node.pk, 0)
         return [(name, total, free) for name, (total, free) in sorted(totals.items())]
 
     def _kinds(self, job: Job) -> str:
-        names = sorted({node.generation.name for node in self._accepted(job)})
+        names = sorted({node.generation.name for node in self.accepted(job)})
         return " or ".join(names) if names else "such"
 
     def _free_count(self, job: Job) -> int:
@@ -296,10 +296,10 @@ class Explainer:
         return " and ".join(f"{total} {name}" for name, total, _ in self._per_generation(job))
 
     def _largest_node(self, job: Job) -> int:
-        return max((node.gpus for node in self._accepted(job)), default=0)
+        return max((node.gpus for node in self.accepted(job)), default=0)
 
     def _away(self, job: Job) -> str:
-        away = [node for node in self._accepted(job) if node.state != Node.State.READY]
+        away = [node for node in self.accepted(job) if node.state != Node.State.READY]
         return ", ".join(f"{node.name} ({node.get_state_display().lower()})" for node in away) or "its nodes"
 
     def _ahead(self, job: Job) -> int:

@@ -25,6 +25,7 @@ class EventCode(StrEnum):
     SHARES_AGAIN = "shares_again"
     PREEMPTIBLE = "preemptible"
     EDITED = "edited"
+    TRIED_NOW = "tried_now"
     # One attempt
     PICKED = "picked"
     STARTED = "started"

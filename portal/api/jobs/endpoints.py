@@ -35,6 +35,7 @@ from scheduling.jobs.editing import edit_job
 from scheduling.jobs.explain import explain
 from scheduling.jobs.preemptible import set_preemptible
 from scheduling.jobs.preflight import Preflight, preflight
+from scheduling.jobs.remedies import remedies_of
 from scheduling.jobs.run_times import run_time_of
 from scheduling.jobs.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
 from scheduling.models import Cluster, Job, JobEvent
@@ -297,6 +298,7 @@ def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
         "never": why.never,
         "detail": why.detail,
         "unblock": why.unblock,
+        "remedies": remedies_of(job, reader=request.auth),
         "starts_by": starts_by,
         "not_before": forecast.looked_until if forecast and not starts_by else None,
         "deadline": job.deadline,

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, WithJsonSchema
 from portal.api.fields import AskedFlag, Figure, Flag, Line, Number, Whole
 from portal.api.inlining import inlined
 from portal.api.old_names import WithOldNames, answered_too, read_as, with_old_properties
+from scheduling.jobs.remedies import RemedyKind
 from scheduling.jobs.submitting import MOST_AT_ONCE
 from scheduling.spec.job_spec import NEW_NAMES, JobSpec
 
@@ -233,6 +234,19 @@ class Log(Schema):
     text: str
 
 
+class Remedy(Schema):
+    """Something that would let a waiting job start, or start sooner."""
+
+    code: str
+    kind: RemedyKind = Field(
+        description="`change`: send `changes` with PATCH to the job. `clone`: submit the job's specification again, "
+        "with `changes`. `page`: somebody has to act, as `effect` says."
+    )
+    label: str
+    effect: str
+    changes: dict[str, Any] = Field(description="Values of the job specification.")
+
+
 class Scheduling(Schema):
     """The explanation of a job's state, and the times at which Fairlot expects the job to start and end.
 
@@ -244,6 +258,7 @@ class Scheduling(Schema):
     never: bool
     detail: list[str]
     unblock: list[str]
+    remedies: list[Remedy] = Field(description="What the caller can do about it.")
     starts_by: datetime | None = Field(
         description="Time by which a waiting job starts if no other job is submitted. The job may "
         "start earlier if another job ends."

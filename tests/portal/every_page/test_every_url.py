@@ -72,6 +72,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "job_bill": ASTRO,
     "job_bill_correct": ADMINS_POSTED,
     "job_cancel": POSTED,
+    "job_remedy": POSTED,
     "job_sharing": POSTED,
     "job_snooze": MOVED,
     "submit": PAGE,

@@ -1,0 +1,38 @@
+"""The buttons and links beside the explanation why a job waits. A button changes the job, a link leads to a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from accounting.models import User
+from scheduling.jobs.remedies import Remedy, RemedyCode, RemedyKind, remedies_of
+from scheduling.models import Job
+
+
+@dataclass(frozen=True, slots=True)
+class RemedyLink:
+    """A remedy as it is shown. `url` is the page to which it leads; "" if it is a button."""
+
+    remedy: Remedy
+    url: str
+
+
+def links_of(job: Job, user: User) -> list[RemedyLink]:
+    """Returns the remedies of a waiting job that are open to `user`."""
+    return [RemedyLink(remedy, _url(job, remedy, user)) for remedy in remedies_of(job, reader=user)]
+
+
+def _url(job: Job, remedy: Remedy, user: User) -> str:
+    match remedy.code:
+        case _ if remedy.kind is RemedyKind.CHANGE:
+            return ""
+        case RemedyCode.FEWER_WORKERS | RemedyCode.OTHER_SHAPE | RemedyCode.OTHER_TEAM:
+            return f"{reverse('submit')}?{urlencode({'clone': job.pk, **remedy.changes})}"
+        case RemedyCode.ASK_FOR_LIMIT | RemedyCode.ASK_FOR_TICKETS:
+            return reverse("request_new", args=[job.tenant.slug])
+        case RemedyCode.HAND_OVER:
+            return reverse("admin_tenant" if user.is_admin else "team", args=[job.tenant.slug])
+    return reverse("admin_nodes")

@@ -1,0 +1,85 @@
+"""The page of a waiting job has buttons and links that let it start sooner, and the API lists the same."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import pytest
+
+from fairshare.model import Reason
+from scheduling.models import Job
+from tests.portal.scene import Scene
+
+
+def waiting(scene: Scene, reason: Reason, **fields: object) -> Job:
+    """Returns a job of Bob's of which the last round said `reason`."""
+    job = scene.world.submit(scene.people.bob, scene.people.astro, name="nebula", **fields)
+    Job.objects.filter(pk=job.pk).update(reason=reason)
+    return job
+
+
+def test_a_button_changes_the_job_and_says_so(scene: Scene, browser_of) -> None:
+    job = waiting(scene, Reason.SHARE_IN_USE, generations=["V100"])
+    bob, url = browser_of(scene.people.bob), f"/jobs/{job.pk}/"
+    html = bob.get(url).content.decode()
+    assert ">Accept every GPU type</button>" in html
+    assert "The job then also accepts A100." in html
+    html = bob.post(f"{url}remedy/", {"code": "every_type"}, follow=True).content.decode()
+    assert "nebula has been changed." in html
+    job.refresh_from_db()
+    assert job.generation_ids == []
+    html = bob.post(f"{url}remedy/", {"code": "every_type"}, follow=True).content.decode()
+    assert "The job&#x27;s situation has changed" in html
+    assert browser_of(scene.people.charlie).post(f"{url}remedy/", {"code": "every_type"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("who", "reason", "expected"),
+    [
+        ("bob", Reason.NEVER_TOO_LARGE, "workers=2&gpus_per_worker=2"),
+        ("alice", Reason.SHARE_IN_USE, "/team/astro/ask/"),
+        ("alice", Reason.HOURS_SPENT, "/team/astro/ask/"),
+        ("alice", Reason.OWNER_MAY_NOT, "/team/astro/"),
+        ("ada", Reason.OWNER_MAY_NOT, "/admin/tenants/astro/"),
+        ("olga", Reason.CLUSTER_PAUSED, "/admin/nodes/"),
+    ],
+)
+def test_links_lead_to_pages_that_their_reader_may_open(
+    scene: Scene, browser_of, who: str, reason: Reason, expected: str
+) -> None:
+    job = waiting(scene, reason, workers=3, gpus=2)
+    reader = browser_of(getattr(scene.people, who))
+    part = reader.get(f"/jobs/{job.pk}/").content.decode().split('class="remedies"')[1].split("</ul>")[0]
+    [link] = [unescape(link) for link in re.findall('href="([^"]+)"', part)]
+    assert expected in link
+    assert reader.get(link).status_code == 200
+
+
+def test_the_link_to_a_smaller_clone_fills_the_form(scene: Scene, browser_of) -> None:
+    job = waiting(scene, Reason.SHARE_IN_USE, gpus=2)
+    html = (
+        browser_of(scene.people.bob)
+        .get(f"/submit/?clone={job.pk}&workers=2&gpus_per_worker=1")
+        .content.decode()
+    )
+    assert "workers: 2" in html
+    assert "gpus_per_worker" not in html.split('id="yaml"')[1].split("</textarea>")[0]
+
+
+def test_the_api_lists_what_its_caller_can_do(scene: Scene, browser_of) -> None:
+    job = waiting(scene, Reason.SHARE_IN_USE, generations=["V100"])
+    url = f"/api/v1/jobs/{job.pk}"
+    [remedy] = browser_of(scene.people.bob).get(f"{url}/scheduling").json()["remedies"]
+    assert (remedy["code"], remedy["kind"], remedy["changes"]) == (
+        "every_type",
+        "change",
+        {"generations": []},
+    )
+    codes = [
+        one["code"] for one in browser_of(scene.people.alice).get(f"{url}/scheduling").json()["remedies"]
+    ]
+    assert codes == ["every_type", "ask_for_tickets"]
+    assert (
+        browser_of(scene.people.bob).get(f"/api/v1/jobs/{scene.job.pk}/scheduling").json()["remedies"] == []
+    )

@@ -1,0 +1,239 @@
+"""Each situation in which a job waits offers what would help. After that is done, the job or its clone starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from accounting.actions import set_quota
+from accounting.actions.tenants import archive_tenant
+from accounting.actions.users import deactivate_user
+from accounting.core.errors import NotAllowed, Refused
+from accounting.models import AuditEvent, Quota, User
+from fairshare.model import Reason
+from scheduling.backends.base import End, Phase
+from scheduling.clusters.actions import pause_cluster, resume_cluster
+from scheduling.core.event_texts import text_of
+from scheduling.draining.actions import drain_node, return_node
+from scheduling.jobs.remedies import RETRIED, RemedyCode, apply_remedy, remedies_of, try_now
+from scheduling.jobs.submitting import submit_job
+from scheduling.models import Job, Node
+from scheduling.spec.job_spec import JobSpec
+from tests import make
+from tests.scheduling.world import World, start, world
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Kind = Quota.Kind
+
+
+def waits(lab: World, reason: Reason, **fields: Any) -> Job:
+    """Submits a job of Bob's in Astro and runs a round. The job must wait for `reason`."""
+    job = lab.submit(lab.people.bob, lab.people.astro, **fields)
+    lab.fill()
+    return now_waits(job, reason)
+
+
+def now_waits(job: Job, reason: Reason) -> Job:
+    job.refresh_from_db()
+    assert (job.state in Job.WAITING, Reason(job.reason)) == (True, reason)
+    return job
+
+
+def offered(job: Job, *readers: User) -> list[list[RemedyCode]]:
+    return [[one.code for one in remedies_of(job, reader=reader)] for reader in readers]
+
+
+def clone(job: Job, code: RemedyCode) -> Job:
+    """Submits the clone that the remedy proposes."""
+    [remedy] = [one for one in remedies_of(job, reader=job.owner) if one.code == code]
+    spec = JobSpec.parse(job.spec | remedy.changes)
+    return submit_job(actor=job.owner, tenant=job.tenant, cluster=job.cluster, spec=spec, even_if_never=False)
+
+
+def starts(lab: World, job: Job, rounds: Iterable[Callable[[], object]] = ()) -> None:
+    for run in rounds or (lab.fill, lab.carry_out):
+        run()
+    assert lab.states([job])[0] in {Job.State.STARTING, Job.State.RUNNING}
+
+
+def test_gpu_type_not_in_the_cluster_accept_every_type() -> None:
+    lab = world(v100=4, a100=4)
+    pause_cluster(actor=lab.people.olga, cluster=lab.cluster, reason="")
+    job = lab.submit(lab.people.bob, lab.people.astro, generations=["A100"])
+    Node.objects.filter(name="a100-0").delete()
+    resume_cluster(actor=lab.people.olga, cluster=lab.cluster)
+    lab.fill()
+    now_waits(job, Reason.NEVER_NO_SUCH_GENERATION)
+    assert offered(job, lab.people.bob) == [[RemedyCode.EVERY_TYPE]]
+    apply_remedy(actor=lab.people.bob, job=job, code="every_type")
+    starts(lab, job)
+
+
+def test_larger_than_the_cluster_clone_with_fewer_workers() -> None:
+    lab = world(v100=5)
+    job = waits(lab, Reason.NEVER_TOO_LARGE, workers=3, gpus=2)
+    [remedy] = remedies_of(job, reader=lab.people.bob)
+    assert (remedy.label, remedy.changes) == ("Clone with 2 × 2 GPUs", {"workers": 2, "gpus_per_worker": 2})
+    starts(lab, clone(job, RemedyCode.FEWER_WORKERS))
+
+
+def test_no_node_is_large_enough_clone_with_smaller_workers() -> None:
+    lab = world(v100=4)
+    lab.node("v100-1", lab.people.v100, 4)
+    job = waits(lab, Reason.NEVER_WORKER_TOO_LARGE, gpus=6)
+    smaller = clone(job, RemedyCode.OTHER_SHAPE)
+    assert (smaller.workers, smaller.gpus_per_worker) == (2, 3)
+    starts(lab, smaller)
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "gpus", "reason"),
+    [
+        (Kind.GPUS, 1, 2, Reason.NEVER_OVER_QUOTA),
+        (Kind.GPUS, 2, 2, Reason.QUOTA_IN_USE),
+        (Kind.GPU_HOURS, 0, 2, Reason.HOURS_SPENT),
+        (Kind.BORROWED, 0, 2, Reason.BORROWED_ENOUGH),
+    ],
+)
+def test_a_limit_blocks_managers_ask_for_a_larger_one(
+    kind: str, least: int, gpus: int, reason: Reason
+) -> None:
+    lab = world(v100=4)
+    cast = lab.people
+    set_quota(actor=None, tenant=cast.astro, kind=kind, limit=least)
+    if reason is Reason.QUOTA_IN_USE:
+        start(lab, gpus=1)
+    if reason is Reason.BORROWED_ENOUGH:
+        lab.submit(cast.charlie, cast.bio, gpus=2)
+        start(lab, gpus=2)
+    job = waits(lab, reason, gpus=gpus)
+    of_alice, of_bob = offered(job, cast.alice, cast.bob)
+    assert RemedyCode.ASK_FOR_LIMIT in of_alice
+    assert RemedyCode.ASK_FOR_LIMIT not in of_bob
+    Quota.objects.all().delete()
+    for other in Job.objects.filter(owner=cast.charlie):
+        lab.see(lab.lease(other), Phase.ENDED, end=End.SUCCEEDED)
+    starts(lab, job)
+
+
+def test_others_are_owed_more_accept_every_type() -> None:
+    lab = world(v100=4, a100=4)
+    cast = lab.people
+    lab.submit(cast.charlie, cast.bio, gpus=4, generations=["V100"])
+    lab.fill()
+    lab.carry_out()
+    job = waits(lab, Reason.SHARE_IN_USE, gpus=4, generations=["V100"])
+    assert offered(job, cast.bob, cast.alice) == [
+        [RemedyCode.EVERY_TYPE],
+        [RemedyCode.EVERY_TYPE, RemedyCode.ASK_FOR_TICKETS],
+    ]
+    apply_remedy(actor=cast.bob, job=job, code="every_type")
+    starts(lab, job)
+
+
+def test_the_owners_other_jobs_go_first_run_this_one_first() -> None:
+    lab = world(v100=4)
+    cast = lab.people
+    running = start(lab, gpus=4)
+    first = lab.submit(cast.bob, cast.astro, gpus=4)
+    job = waits(lab, Reason.OWN_JOBS_AHEAD, gpus=4)
+    apply_remedy(actor=cast.bob, job=job, code="run_first")
+    lab.see(lab.lease(running), Phase.ENDED, end=End.SUCCEEDED)
+    starts(lab, job)
+    assert lab.states([first]) == [Job.State.QUEUED]
+    with pytest.raises(Refused, match="situation has changed"):
+        apply_remedy(actor=cast.bob, job=Job.objects.get(pk=job.pk), code="run_first")
+
+
+def test_free_gpus_are_scattered_clone_with_smaller_workers() -> None:
+    lab = world(v100=3)
+    lab.node("v100-1", lab.people.v100, 3)
+    for _ in range(2):
+        start(lab, gpus=2)
+    job = waits(lab, Reason.FRAGMENTED, gpus=2)
+    smaller = clone(job, RemedyCode.OTHER_SHAPE)
+    assert (smaller.workers, smaller.gpus_per_worker) == (2, 1)
+    starts(lab, smaller)
+
+
+def test_preemptible_end_that_mode() -> None:
+    lab = world(v100=4)
+    cast = lab.people
+    other = lab.submit(cast.charlie, cast.bio, gpus=4)
+    lab.fill()
+    lab.carry_out()
+    job = waits(lab, Reason.PREEMPTIBLE, gpus=4, preemptible=True)
+    apply_remedy(actor=cast.bob, job=job, code="end_preemptible")
+    lab.contest(other)
+    starts(lab, job, (lab.carry_out, lab.quantum, lab.carry_out))
+
+
+def test_a_start_has_failed_try_again_now() -> None:
+    lab = world(v100=4)
+    cast = lab.people
+    job = lab.submit(cast.bob, cast.astro)
+    lab.fill()
+    lab.see(lab.lease(job), Phase.ENDED, end=End.START_FAILED, ended_age=0.0, message="no such program")
+    lab.fill()
+    now_waits(job, Reason.BACKING_OFF)
+    assert offered(job, cast.bob, cast.charlie) == [[RemedyCode.TRY_NOW], []]
+    with pytest.raises(NotAllowed):
+        try_now(actor=cast.charlie, job=job)
+    apply_remedy(actor=cast.bob, job=job, code="try_now")
+    assert text_of(job.events.get(kind=RETRIED)) == "bob ended the pause after the failed attempt"
+    assert AuditEvent.objects.get(verb="job.try_now").actor == cast.bob
+    starts(lab, job)
+    assert Job.objects.get(pk=job.pk).failed_starts == 1
+    try_now(actor=cast.bob, job=job)
+    assert AuditEvent.objects.filter(verb="job.try_now").count() == 1
+
+
+def test_the_cluster_is_paused_operators_resume_it() -> None:
+    lab = world(v100=4)
+    pause_cluster(actor=lab.people.olga, cluster=lab.cluster, reason="new switch")
+    job = waits(lab, Reason.CLUSTER_PAUSED)
+    assert offered(job, lab.people.olga, lab.people.bob) == [[RemedyCode.RESUME_CLUSTER], []]
+    resume_cluster(actor=lab.people.olga, cluster=lab.cluster)
+    starts(lab, job)
+
+
+def test_nodes_are_drained_operators_return_them() -> None:
+    lab = world(v100=4, a100=1)
+    node = Node.objects.get(name="v100-0")
+    drain_node(actor=lab.people.olga, node=node, reason="", mode="now")
+    job = waits(lab, Reason.NODES_AWAY, gpus=1, generations=["V100"])
+    assert offered(job, lab.people.olga, lab.people.bob) == [
+        [RemedyCode.EVERY_TYPE, RemedyCode.RETURN_NODES],
+        [RemedyCode.EVERY_TYPE],
+    ]
+    return_node(actor=lab.people.olga, node=node)
+    starts(lab, job)
+
+
+def test_the_team_is_archived_clone_in_another_team() -> None:
+    lab = world(v100=4)
+    cast = lab.people
+    make.membership(cast.bob, cast.bio)
+    job = lab.submit(cast.bob, cast.astro)
+    archive_tenant(actor=cast.ada, tenant=cast.astro)
+    lab.fill()
+    now_waits(job, Reason.TEAM_ARCHIVED)
+    assert offered(job, cast.bob, cast.charlie) == [[RemedyCode.OTHER_TEAM], [RemedyCode.OTHER_TEAM]]
+
+
+def test_the_owner_may_not_run_jobs_managers_open_the_team() -> None:
+    lab = world(v100=4)
+    cast = lab.people
+    job = lab.submit(cast.bob, cast.astro)
+    deactivate_user(actor=cast.ada, user=cast.bob)
+    lab.fill()
+    now_waits(job, Reason.OWNER_MAY_NOT)
+    assert offered(job, cast.alice, cast.ada, cast.charlie) == [[RemedyCode.HAND_OVER]] * 2 + [[]]
+
+
+def test_running_and_ended_jobs_offer_nothing() -> None:
+    lab = world(v100=4)
+    job = start(lab)
+    assert offered(job, lab.people.bob, lab.people.olga) == [[], []]
