@@ -10,6 +10,7 @@ from portal.api.clusters.gpu_map import router as cluster
 from portal.api.departures.endpoints import router as departures
 from portal.api.document import DocumentedAPI
 from portal.api.fairness.endpoints import router as fairness
+from portal.api.files.endpoints import router as files
 from portal.api.idle.endpoints import router as idle
 from portal.api.jobs.endpoints import router as jobs
 from portal.api.limits.endpoints import router as limits
@@ -47,6 +48,7 @@ api = DocumentedAPI(
 )
 for router in (
     jobs,
+    files,
     services,
     sessions,
     schedules,

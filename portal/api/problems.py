@@ -18,6 +18,7 @@ from accounting.core.errors import NotAllowed, Refused
 from portal.api.parsing import NotStorable, why_no_json
 from portal.api.plain_problems import plain_problem
 from portal.reports.periods import WrongQuestion
+from scheduling.backends.base import FileUnreadable, NoSuchFile
 from scheduling.jobs.submitting import NotAllSubmitted
 from scheduling.spec.job_spec import SpecError
 
@@ -31,6 +32,7 @@ _WORDS = {
         "send the CSRF token."
     ),
     405: "This address does not support this method. The header Allow lists the supported methods.",
+    416: "The range begins after the end of the file. The header Content-Range has the file's size.",
     500: "Something went wrong inside Fairlot. Fairlot's log has the details.",
     503: "The database is busy or does not answer. Try again in a moment.",
     507: "A disk of Fairlot is full. Nothing can be saved until an operator frees space.",
@@ -96,7 +98,7 @@ class ApiProblemsMiddleware:
         if response.status_code < 400 or is_problem or not request.path_info.startswith("/api/"):
             return response
         answer = problem(response.status_code, _words(response))
-        for name in ("Allow", "Retry-After"):
+        for name in ("Allow", "Content-Range", "Retry-After"):
             if name in response.headers:
                 answer[name] = response[name]
         return answer
@@ -135,6 +137,14 @@ def answer_with_problems(api: NinjaAPI) -> None:
     @api.exception_handler(Refused)
     def _refused(request: HttpRequest, error: Refused) -> HttpResponse:
         return problem(409, error.message, {error.field: error.message} if error.field else None)
+
+    @api.exception_handler(NoSuchFile)
+    def _no_such_file(request: HttpRequest, error: NoSuchFile) -> HttpResponse:
+        return problem(404, str(error))
+
+    @api.exception_handler(FileUnreadable)
+    def _file_unreadable(request: HttpRequest, error: FileUnreadable) -> HttpResponse:
+        return problem(409, "\n".join((str(error), *getattr(error, "how", "").splitlines())))
 
     @api.exception_handler(WrongQuestion)
     def _wrong_question(request: HttpRequest, error: WrongQuestion) -> HttpResponse:

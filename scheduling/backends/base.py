@@ -224,6 +224,63 @@ class LogChunk:
     complete: bool  # no attempt that the caller asked about will write more
 
 
+class FileKind(StrEnum):
+    """What an entry of a folder is. Only plain files and folders can be opened."""
+
+    FOLDER = "folder"
+    FILE = "file"
+    LINK = "link"  # a symbolic link, which is never followed
+    OTHER = "other"  # a FIFO, a socket or a device
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """An entry of a folder that a job can write. `name` is a text (file_names.py)."""
+
+    name: str
+    kind: FileKind
+    size: int  # bytes; of folders, links and others 0
+    age: float  # seconds since the last change, by the time that the file itself names
+    why_not: str = ""  # why the entry cannot be opened, in words for users; empty if it can
+
+
+@dataclass(frozen=True, slots=True)
+class FileList:
+    """A page of a folder's entries: folders first, each group in the order of names."""
+
+    entries: Sequence[FileEntry]
+    after: str  # continues the list, as the `after` of the next call; empty: these are the last entries
+    is_cut: bool = False  # the folder has more entries than the backend looks at
+
+
+@dataclass(frozen=True, slots=True)
+class FileSizes:
+    """The disk space that a job's files take, in bytes. `of_parts` has it for each folder in the job's folder."""
+
+    of_parts: Mapping[str, int]
+    files: int
+    is_complete: bool  # False: the walk ended at a limit, so that there is more
+
+    @property
+    def total(self) -> int:
+        return sum(self.of_parts.values())
+
+
+class OpenFile(Protocol):
+    """A plain file of a job, open for reading from an offset on. The caller must close it."""
+
+    size: int  # when the file was opened; the job may change it at any time
+    stored: int  # bytes on the disk, which are fewer than `size` for a sparse file
+    age: float  # seconds since the last change
+    version: str  # changes when the content changes
+
+    def read(self, limit: int) -> bytes:
+        """Returns the next bytes, at most `limit`; none at the end of the file. Raises FileUnreadable."""
+
+    def close(self) -> None:
+        """Closes the file. Idempotent."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
     """A message from the cluster about a job, for example a warning. The message does not change the job's state."""
@@ -339,6 +396,29 @@ class Backend(Protocol):
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Returns the ranks for which the job has a log."""
 
+    def list_files(self, *, job_id: int, path: str, after: str = "", limit: int) -> FileList:
+        """Returns at most `limit` entries of a folder of the job, also while the job runs.
+
+        - `path`: the text (file_names.py) of the folder's path. The empty path is the folder of the parts of a job:
+          `work`, its working folder, and `checkpoint`. A part that does not exist is left out.
+        - `after`: the `after` of the list before this one.
+
+        Raises NoSuchFile if there is no such folder, and FileUnreadable if it cannot be read.
+        """
+
+    def open_file(self, *, job_id: int, path: str, offset: int = 0) -> OpenFile:
+        """Opens a plain file of the job for reading from byte `offset` on, also while the job runs.
+
+        `path` is a text, as for `list_files`. Never follows a link and never waits for the job. Raises NoSuchFile if
+        nothing has this path, and FileUnreadable if it is no plain file or cannot be read.
+        """
+
+    def measure_files(self, *, job_id: int) -> FileSizes | None:
+        """Returns how much disk space the files of the job take, logs included. The walk has limits.
+
+        Returns None on clusters where the files cannot be measured. Raises FileUnreadable.
+        """
+
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Yields None whenever the state of a gang may have changed, and at least every `timeout` seconds."""
 
@@ -352,6 +432,22 @@ class LogUnreadable(BackendError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"The log cannot be read: {why}.")
+
+
+class NoSuchFile(BackendError):
+    """Raised when a path of a job's files leads to nothing."""
+
+
+class FileUnreadable(BackendError):
+    """Raised when a job's file or folder cannot be read. The message gives users the reason."""
+
+
+class FilesElsewhere(FileUnreadable):
+    """Raised where only the cluster's own tools reach the files of jobs. `how` has the commands, one a line."""
+
+    def __init__(self, message: str, how: str = "") -> None:
+        super().__init__(message)
+        self.how = how
 
 
 class Unanswered(BackendError):

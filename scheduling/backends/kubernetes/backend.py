@@ -18,14 +18,17 @@ from kubernetes.config import ConfigException
 from scheduling.backends.base import (
     BackendError,
     ClusterEvent,
+    FileList,
+    FilesElsewhere,
     Gang,
     LogChunk,
     NodeGpus,
     Observation,
+    OpenFile,
     Unanswered,
     Use,
 )
-from scheduling.backends.kubernetes import claims, objects, probes
+from scheduling.backends.kubernetes import checkpoint_files, claims, objects, probes
 from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.cluster_cache import ClusterCache
 from scheduling.backends.kubernetes.cluster_events import SELECTORS, ClusterEvents
@@ -341,6 +344,21 @@ class KubernetesBackend:
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Returns the ranks for which the job has a log."""
         return files_of(self.logs, job_id).ranks()
+
+    def list_files(self, *, job_id: int, path: str, after: str = "", limit: int) -> FileList:
+        """Always raises FilesElsewhere, which says how to get the files from the cluster itself."""
+        raise self._files_elsewhere(job_id)
+
+    def open_file(self, *, job_id: int, path: str, offset: int = 0) -> OpenFile:
+        """Always raises FilesElsewhere, which says how to get the files from the cluster itself."""
+        raise self._files_elsewhere(job_id)
+
+    def measure_files(self, *, job_id: int) -> None:
+        """Returns None, because Fairlot has no right to read the claims of tenants."""
+
+    def _files_elsewhere(self, job_id: int) -> FilesElsewhere:
+        with _as_backend_errors("the place of the files is not known"):
+            return checkpoint_files.elsewhere(job_id, self._namespace_of(job_id), self._checkpoint_claim)
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Watches the cluster and yields None at every change, and at least every `timeout` seconds.

@@ -18,6 +18,8 @@ from scheduling.backends.base import (
     ClusterEvent,
     End,
     Endpoint,
+    FileList,
+    FileSizes,
     Gang,
     LogChunk,
     Observation,
@@ -28,6 +30,7 @@ from scheduling.backends.local import (
     devices,
     gpus,
     isolation,
+    job_folder,
     processes,
     removal,
     reports,
@@ -277,6 +280,18 @@ class LocalBackend:
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Returns the ranks for which the job has a log."""
         return self._logs(job_id).ranks()
+
+    def list_files(self, *, job_id: int, path: str, after: str = "", limit: int) -> FileList:
+        """Returns at most `limit` entries of a folder of the job. See Backend.list_files."""
+        return job_folder.list_folder(JobFiles(self.root, job_id), path, after=after, limit=limit)
+
+    def open_file(self, *, job_id: int, path: str, offset: int = 0) -> job_folder.LocalFile:
+        """Opens a plain file of the job for reading from byte `offset` on. See Backend.open_file."""
+        return job_folder.open_file(JobFiles(self.root, job_id), path, offset)
+
+    def measure_files(self, *, job_id: int) -> FileSizes:
+        """Returns how much disk space the files of the job take, logs included."""
+        return job_folder.measure(JobFiles(self.root, job_id))
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Yields None immediately, then whenever a supervisor replaces a report, and at least every `timeout`

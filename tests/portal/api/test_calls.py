@@ -273,7 +273,8 @@ def test_the_documentation_declares_full_disks_and_logs_that_cannot_be_read(scen
         for path, operations in paths.items()
         if "409" in operations.get("get", {"responses": ""})["responses"]
     }
-    assert reads == {"/api/v1/jobs/{job_id}/log"}
+    of_files = {f"/api/v1/jobs/{{job_id}}/files{part}" for part in ("", "/content", "/archive")}
+    assert reads == {"/api/v1/jobs/{job_id}/log"} | of_files
 
 
 def test_the_documentation_says_in_a_sentence_what_each_call_does(scene: Scene, call) -> None:

@@ -1,0 +1,66 @@
+"""Endpoints for the files that a job writes: list a folder, download a file or a whole folder."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http.response import HttpResponseBase
+from ninja import Query, Router
+
+from portal.api.document import MAY_CONFLICT
+from portal.api.fields import IN_DIGITS
+from portal.api.files.schemas import FilePage
+from portal.api.jobs.endpoints import visible_job
+from portal.jobs.downloads import archive_response, file_response
+from portal.jobs.files import AT_ONCE, folder_of, keep_right
+from portal.user_request import ApiRequest
+from scheduling.backends.file_names import LONGEST_PATH
+
+router = Router(tags=["Files"])
+Path = Annotated[str, Query(max_length=LONGEST_PATH)]
+PageSize = Annotated[int, Query(ge=1, le=AT_ONCE), IN_DIGITS]
+FILE = {"schema": {"type": "string", "format": "binary"}}
+ONE_FILE: dict[str, Any] = {
+    "responses": MAY_CONFLICT["responses"]
+    | {
+        200: {"description": "The file.", "content": {"application/octet-stream": FILE}},
+        206: {"description": "The range of the file.", "content": {"application/octet-stream": FILE}},
+        416: {"description": "The range begins after the end of the file."},
+    }
+}
+ARCHIVE: dict[str, Any] = {
+    "responses": MAY_CONFLICT["responses"]
+    | {200: {"description": "The archive.", "content": {"application/zip": FILE}}}
+}
+
+
+@router.get("/jobs/{int:job_id}/files", response=FilePage, url_name="job_files", openapi_extra=MAY_CONFLICT)
+def list_files(
+    request: ApiRequest, job_id: int, path: Path = "", after: Path = "", limit: PageSize = 200
+) -> dict[str, Any]:
+    """Returns one page of a folder of a job, also while the job runs.
+
+    The empty path is the folder of `work`, the job's working folder, and `checkpoint`.
+    """
+    shown = folder_of(visible_job(request, job_id), path, after=after, limit=limit)
+    return {"path": path, "items": shown.rows, "next": shown.after or None, "is_cut": shown.is_cut}
+
+
+@router.get("/jobs/{int:job_id}/files/content", url_name="job_files_content", openapi_extra=ONE_FILE)
+def content(request: ApiRequest, job_id: int, path: Path) -> HttpResponseBase:
+    """Streams a file of a job, or the range that the header Range asks for.
+
+    Only plain files with one name can be downloaded. A file that the job makes shorter meanwhile ends early.
+    """
+    job = visible_job(request, job_id)
+    return file_response(request, job, path, keep_right(request, request.auth, job))
+
+
+@router.get("/jobs/{int:job_id}/files/archive", url_name="job_files_archive", openapi_extra=ARCHIVE)
+def archive(request: ApiRequest, job_id: int, path: Path = "") -> HttpResponseBase:
+    """Streams a folder of a job as a zip archive.
+
+    A file in it, `NOT IN THIS ARCHIVE.txt`, lists what is left out, such as links, and why.
+    """
+    job = visible_job(request, job_id)
+    return archive_response(job, path, keep_right(request, request.auth, job))

@@ -1,0 +1,87 @@
+"""Reads the folders of a job for pages and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from accounting.core.clock import now_from_database
+from accounting.models import User
+from portal.live.streams import Rights
+from scheduling.backends.base import Backend, FileKind, FileUnreadable
+from scheduling.clusters.backend_factory import backend_for
+from scheduling.models import Job
+
+AT_ONCE = 1000  # most entries of a page
+
+
+class FilesRemoved(FileUnreadable):
+    """Raised when the files of a job have been deleted."""
+
+    def __init__(self) -> None:
+        super().__init__("The files of this job were deleted.")
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entry of a folder, with its path."""
+
+    name: str
+    path: str
+    kind: FileKind
+    size: int
+    changed_at: datetime
+    why_not: str
+
+    @property
+    def is_folder(self) -> bool:
+        return self.kind is FileKind.FOLDER
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A page of a folder's entries. `after` continues it; empty on the last page."""
+
+    rows: Sequence[Row]
+    after: str
+    is_cut: bool
+
+
+def files_of(job: Job) -> Backend:
+    """Returns the backend that reads the job's files. Raises FilesRemoved if they have been deleted."""
+    if job.files_removed_at is not None:
+        raise FilesRemoved
+    return backend_for(job.cluster)
+
+
+def folder_of(job: Job, path: str, *, after: str = "", limit: int) -> Folder:
+    """Returns a page of a folder of the job. Raises NoSuchFile and FileUnreadable."""
+    page = files_of(job).list_files(job_id=job.pk, path=path, after=after, limit=limit)
+    now = now_from_database()
+    rows = [
+        Row(
+            name=entry.name,
+            path=f"{path}/{entry.name}" if path else entry.name,
+            kind=entry.kind,
+            size=entry.size,
+            changed_at=now - timedelta(seconds=entry.age),
+            why_not=entry.why_not,
+        )
+        for entry in page.entries
+    ]
+    return Folder(rows, page.after, page.is_cut)
+
+
+def deleted_at(job: Job) -> datetime | None:
+    """Returns when the files of an ended job will be deleted; None if that is not known, or never happens."""
+    days = settings.FAIRLOT_KEEP_JOB_FILES_DAYS
+    return job.ended_at + timedelta(days=days) if job.has_ended and job.ended_at and days else None
+
+
+def keep_right(request: HttpRequest, user: User, job: Job) -> Rights:
+    """Returns the check during a download whether `user` may still see the job."""
+    return Rights(request, user, lambda reader: Job.objects.visible_to(reader).filter(pk=job.pk).exists())

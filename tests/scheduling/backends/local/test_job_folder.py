@@ -1,0 +1,302 @@
+"""Users read the files of a job, whatever the job puts there. Nothing outside its folders is read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scheduling.backends.base import FileKind, FileUnreadable, NoSuchFile
+from scheduling.backends.local import job_folder
+from scheduling.backends.local.files import JobFiles
+from scheduling.backends.local.job_folder import list_folder, measure, open_file
+
+SECRET = b"another's secret"
+TERABYTE = 1 << 40
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> JobFiles:
+    made = JobFiles(tmp_path / "jobs", 5)
+    made.make()
+    for part in ("work", "checkpoint", "home"):
+        (made.folder / part).mkdir()
+    return made
+
+
+@pytest.fixture
+def work(files: JobFiles) -> Path:
+    return files.folder / "work"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "x").write_bytes(SECRET)
+    return folder
+
+
+def names(files: JobFiles, path: str, limit: int = 100) -> list[str]:
+    return [entry.name for entry in list_folder(files, path, after="", limit=limit).entries]
+
+
+def content(files: JobFiles, path: str, offset: int = 0) -> bytes:
+    opened = open_file(files, path, offset)
+    try:
+        return opened.read(1000)
+    finally:
+        opened.close()
+
+
+def test_folders_come_first_and_case_does_not_count(files: JobFiles, work: Path) -> None:
+    for name in ("b", "A", "c.txt"):
+        (work / name).write_text(name)
+    (work / "Z").mkdir()
+    assert names(files, "work") == ["Z", "A", "b", "c.txt"]
+    assert names(files, "") == ["checkpoint", "work"]
+    folder, *_, last = list_folder(files, "work", after="", limit=9).entries
+    assert (folder.kind, folder.size) == (FileKind.FOLDER, 0)
+    assert (last.kind, last.size, last.why_not) == (FileKind.FILE, 5, "")
+    assert 0 <= last.age < 3600
+    assert content(files, "work/c.txt", offset=1) == b".txt"
+
+
+def test_a_job_that_never_ran_has_no_files(tmp_path: Path) -> None:
+    for root in (tmp_path, tmp_path / "missing"):
+        nothing = JobFiles(root, 7)
+        assert list_folder(nothing, "", after="", limit=9).entries == ()
+        assert measure(nothing).total == 0
+        with pytest.raises(NoSuchFile):
+            list_folder(nothing, "work", after="", limit=9)
+        with pytest.raises(NoSuchFile):
+            open_file(nothing, "work", 0)
+
+
+def test_only_two_parts_of_the_folder_are_shown(files: JobFiles) -> None:
+    files.log(0).write_text("a log")
+    for path in ("gang.json", "logs", "logs/rank-0.log", "home", "home/x", "orders.lock"):
+        with pytest.raises(NoSuchFile):
+            list_folder(files, path, after="", limit=9)
+        with pytest.raises((NoSuchFile, FileUnreadable)):
+            open_file(files, path, 0)
+
+
+def test_a_hundred_thousand_files_are_paged_by_name(files: JobFiles, work: Path) -> None:
+    folder = os.open(work, os.O_DIRECTORY)
+    count = 100_000
+    for number in range(count):
+        os.mknod(f"{number:06}", dir_fd=folder)
+    os.close(folder)
+    first = list_folder(files, "work", after="", limit=500)
+    assert [entry.name for entry in first.entries] == [f"{number:06}" for number in range(500)]
+    late = list_folder(files, "work", after="099499", limit=500)
+    assert [entry.name for entry in late.entries][-1] == "099999"
+    assert (first.after, late.after, late.is_cut) == ("000499", "", False)
+    assert measure(files).files == count
+    shutil.rmtree(work)
+
+
+def test_pages_join_without_a_gap_also_where_folders_end(files: JobFiles, work: Path) -> None:
+    for number in range(7):
+        (work / f"folder {number}").mkdir()
+        (work / f"file {number}").touch()
+    for limit in (1, 2, 7, 13, 14, 15):
+        found, after = [], ""
+        while True:
+            page = list_folder(files, "work", after=after, limit=limit)
+            found += [entry.name for entry in page.entries]
+            if not (after := page.after):
+                break
+        assert found == names(files, "work"), limit
+
+
+def test_more_names_than_are_read_are_said_to_be_missing(
+    files: JobFiles, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_folder, "MOST_ENTRIES", 3)
+    for name in "abc":
+        (work / name).touch()
+    assert not list_folder(files, "work", after="", limit=9).is_cut
+    (work / "d").touch()
+    assert list_folder(files, "work", after="", limit=9).is_cut
+
+
+# --- a hostile job -----------------------------------------------------------------------------------
+
+
+def fifo(path: Path, outside: Path) -> None:
+    os.mkfifo(path)
+
+
+def link(path: Path, outside: Path) -> None:
+    path.symlink_to(outside / "x")
+
+
+def hard_link(path: Path, outside: Path) -> None:
+    path.hardlink_to(outside / "x")
+
+
+def directory(path: Path, outside: Path) -> None:
+    path.mkdir()
+
+
+def listening(path: Path, outside: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        here = os.getcwd()
+        os.chdir(path.parent)  # the path of a socket is limited to 108 bytes
+        made.bind(path.name)
+        os.chdir(here)
+
+
+SPOILS = (fifo, link, hard_link, directory, listening)
+Spoil = Callable[[Path, Path], None]
+
+
+@pytest.mark.parametrize("spoil", SPOILS, ids=lambda spoil: spoil.__name__)
+def test_what_is_no_plain_file_is_listed_with_the_reason_and_never_opened(
+    files: JobFiles, work: Path, outside: Path, spoil: Spoil
+) -> None:
+    spoil(work / "x", outside)
+    (entry,) = list_folder(files, "work", after="", limit=9).entries
+    assert (entry.why_not == "") == (spoil is directory)
+    with pytest.raises(FileUnreadable) as refusal:
+        open_file(files, "work/x", 0)
+    assert str(outside) not in str(refusal.value)
+
+
+@pytest.mark.parametrize("spoil", SPOILS, ids=lambda spoil: spoil.__name__)
+def test_a_file_that_is_swapped_while_it_is_opened_is_the_one_that_was_checked(
+    files: JobFiles, work: Path, outside: Path, spoil: Spoil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "x").write_bytes(b"mine")
+    real = job_folder._why_not
+
+    def swap(found: os.stat_result) -> str:
+        (work / "x").unlink()
+        spoil(work / "x", outside)
+        return real(found)
+
+    monkeypatch.setattr(job_folder, "_why_not", swap)
+    assert content(files, "work/x") == b"mine"
+
+
+def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(
+    files: JobFiles, work: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "deep").mkdir()
+    (work / "deep" / "x").write_bytes(b"mine")
+    real = os.open
+
+    def swap(path: object, *args: object, **more: object) -> int:
+        if path == "deep" and not (work / "deep").is_symlink():
+            (work / "deep").rename(work / "before")
+            (work / "deep").symlink_to(outside)
+        return real(path, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", swap)
+    for read in (lambda: content(files, "work/deep/x"), lambda: names(files, "work/deep")):
+        with pytest.raises(NoSuchFile):
+            read()
+    assert measure(files).files == 2  # the file in the folder of before, and the link itself
+
+
+def test_links_in_place_of_the_parts_themselves_lead_nowhere(
+    files: JobFiles, work: Path, outside: Path
+) -> None:
+    work.rmdir()
+    work.symlink_to(outside)
+    for read in (lambda: content(files, "work/x"), lambda: names(files, "work")):
+        with pytest.raises(NoSuchFile):
+            read()
+
+
+def test_names_that_are_no_text_can_be_read_by_their_escapes(files: JobFiles, work: Path) -> None:
+    for name in (b"\xff\xfe", b"a\nb", b"back\\slash", b"n" * 255):
+        path = os.fsencode(work) + b"/" + name
+        with open(path, "wb") as file:
+            file.write(name)
+    assert names(files, "work") == ["a\\x0ab", "back\\\\slash", "n" * 255, "\\xff\\xfe"]
+    for text in names(files, "work"):
+        assert len(content(files, f"work/{text}")) > 0
+    for path in (f"work/{'n' * 256}", "work/" + "/".join("d" * 99)):
+        with pytest.raises(NoSuchFile):
+            open_file(files, path, 0)
+
+
+def test_a_file_of_a_terabyte_is_opened_at_any_offset_and_takes_no_space(files: JobFiles, work: Path) -> None:
+    with open(work / "sparse", "wb") as file:
+        file.truncate(TERABYTE)
+    opened = open_file(files, "work/sparse", TERABYTE - 10)
+    assert (opened.size, opened.stored, opened.read(1000)) == (TERABYTE, 0, b"\0" * 10)
+    assert opened.read(1) == b""
+    opened.close()
+    assert measure(files).total < 1 << 20
+
+
+def test_what_happens_to_an_open_file_reaches_its_reader(files: JobFiles, work: Path) -> None:
+    (work / "x").write_bytes(b"0123456789")
+    opened = open_file(files, "work/x", 0)
+    assert opened.read(4) == b"0123"
+    os.truncate(work / "x", 6)
+    assert opened.read(100) == b"45"
+    (work / "x").unlink()
+    assert opened.read(100) == b""
+    opened.close()
+
+
+def test_times_far_away_have_a_bounded_age(files: JobFiles, work: Path) -> None:
+    (work / "x").touch()
+    for moment in (2**40, -(2**31)):
+        os.utime(work / "x", (moment, moment))
+        (entry,) = list_folder(files, "work", after="", limit=9).entries
+        assert 0 <= entry.age <= job_folder.LONGEST_AGE
+
+
+# --- measuring ---------------------------------------------------------------------------------------
+
+
+def test_each_part_is_measured_and_a_file_of_two_names_counts_once(files: JobFiles, work: Path) -> None:
+    (work / "x").write_bytes(b"x" * 100_000)
+    (files.folder / "home" / "y").hardlink_to(work / "x")
+    files.log(0).write_bytes(b"x" * 50_000)
+    found = measure(files)
+    assert found.is_complete
+    assert found.of_parts["logs"] >= 50_000
+    both = found.of_parts["work"] + found.of_parts["home"]
+    assert 100_000 <= both < 150_000
+    assert found.total == sum(found.of_parts.values())
+
+
+@pytest.fixture
+def deep(work: Path) -> None:
+    inner = os.open(work, os.O_DIRECTORY)
+    for _ in range(job_folder.MEASURED_DEPTH + 50):
+        os.mkdir("d", dir_fd=inner)
+        deeper = os.open("d", os.O_DIRECTORY, dir_fd=inner)
+        os.close(inner)
+        inner = deeper
+    os.close(inner)
+
+
+@pytest.mark.usefixtures("deep")
+def test_a_measurement_that_ends_at_a_limit_says_so(
+    files: JobFiles, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    assert not measure(files).is_complete  # deeper than folders are opened
+    shutil.rmtree(work / "d" / "d")
+    assert measure(files).is_complete
+    for number in range(300):
+        (work / str(number)).touch()
+    monkeypatch.setattr(job_folder, "MEASURED_ENTRIES", 100)
+    assert not measure(files).is_complete
+    monkeypatch.setattr(job_folder, "MEASURED_ENTRIES", 10_000)
+    assert measure(files).is_complete
+    monkeypatch.setattr(job_folder, "MEASURE_SECONDS", -1.0)
+    assert not measure(files).is_complete
+    assert len(os.listdir("/proc/self/fd")) == before
