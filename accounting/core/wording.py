@@ -119,6 +119,17 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def data_size(size: int) -> str:
+    """Formats a number of bytes as "312 bytes", "4.5 KiB" or "1.2 TiB"."""
+    if size < 1024:
+        return f"{size}{SPACE}{'byte' if size == 1 else 'bytes'}"
+    value, units = float(size), iter(("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
+    unit = ""
+    while value >= 1023.5:
+        value, unit = value / 1024, next(units)
+    return f"{value:.0f}{SPACE}{unit}" if value >= 99.95 else f"{value:.1f}{SPACE}{unit}"
+
+
 def in_millionths(amount: Decimal) -> Decimal:
     """Rounds an amount to millionths, the smallest unit of the ledger, for machine-readable output.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.http import Http404, HttpRequest
@@ -53,6 +54,22 @@ def _caller(request: HttpRequest, user: User) -> User:
     if request.method in ONLY_READS:
         user.keep_roles()
     return user
+
+
+def reader_of(request: HttpRequest) -> Callable[[], User | None] | None:
+    """Returns a function that finds the caller again by the token of the call, and returns None once it is not valid.
+
+    Returns None for a call with a session. `portal.live.streams.Rights` takes the result, for long downloads.
+    """
+    scheme, _, text = request.headers.get(Bearer.header, "").partition(" ")
+    if scheme.lower() != Bearer.openapi_scheme:
+        return None
+
+    def reader() -> User | None:
+        token = find_token(text)
+        return token.user if token is not None else None
+
+    return reader
 
 
 def require_permission(request: HttpRequest, verb: str) -> None:

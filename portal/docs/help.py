@@ -19,6 +19,8 @@ HELP = {
     "job_edit": "jobs#change-a-job",
     "jobs_selected": "jobs#change-several-jobs-at-once",
     "job_log": "jobs#read-the-log",
+    "job_file": "jobs#get-the-files-of-a-job",
+    "job_files": "jobs#get-the-files-of-a-job",
     "job_spec": "jobs#job-specification",
     "job_bill": "accounting#what-is-booked",
     "submit": "jobs#submit-a-job",

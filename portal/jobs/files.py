@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -82,6 +82,12 @@ def deleted_at(job: Job) -> datetime | None:
     return job.ended_at + timedelta(days=days) if job.has_ended and job.ended_at and days else None
 
 
-def keep_right(request: HttpRequest, user: User, job: Job) -> Rights:
-    """Returns the check during a download whether `user` may still see the job."""
-    return Rights(request, user, lambda reader: Job.objects.visible_to(reader).filter(pk=job.pk).exists())
+def keep_right(
+    request: HttpRequest, user: User, job: Job, reader: Callable[[], User | None] | None = None
+) -> Rights:
+    """Returns the check during a download whether `user` may still see the job. `reader`: as for Rights."""
+
+    def may_see(user: User) -> bool:
+        return Job.objects.visible_to(user).filter(pk=job.pk).exists()
+
+    return Rights(request, user, may_see, reader)

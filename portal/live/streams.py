@@ -20,7 +20,6 @@ from django.http import HttpRequest, StreamingHttpResponse
 from accounting.core.prepared import Prepared
 from accounting.models import User
 from portal.edge.turns import Full
-from portal.tokens.actions import find_token
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -57,15 +56,24 @@ def stream(events: AsyncIterator[str]) -> StreamingHttpResponse:
 class Rights:
     """Checks during a stream whether the reader is still signed in and may still read the stream.
 
-    A caller of the API with a token must still have a valid token. A check runs at most every CHECK_SECONDS, as one short
-    query in any free thread.
+    A check runs at most every CHECK_SECONDS, as one short query in any free thread.
     """
 
-    def __init__(self, request: HttpRequest, user: User, may_see: Callable[[User], bool]) -> None:
+    def __init__(
+        self,
+        request: HttpRequest,
+        user: User,
+        may_see: Callable[[User], bool],
+        reader: Callable[[], User | None] | None = None,
+    ) -> None:
+        """Prepares the checks for the stream of `user`, who may read it as long as `may_see`.
+
+        `reader` finds a user who has not signed in with a session, such as the owner of a token; it returns None once
+        this user may no longer call.
+        """
         self._session_key = request.session.session_key or ""
         self._user_id, self._password = user.pk, user.password
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        self._token = token if request.path_info.startswith("/api/") and scheme.lower() == "bearer" else ""
+        self._reader = reader or self._signed_in
         self._may_see = may_see
         self._unanswered = 0
         # A random first delay, so that streams that began together are checked at different times.
@@ -102,10 +110,7 @@ class Rights:
         found.keep_roles()
         return self._may_see(found)
 
-    def _reader(self) -> User | None:
-        if self._token:
-            token = find_token(self._token)
-            return token.user if token is not None and token.user_id == self._user_id else None
+    def _signed_in(self) -> User | None:
         found: User | None = _signed_in.first(self._session_key, self._user_id, self._password)
         return found
 

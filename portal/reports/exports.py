@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from asgiref.sync import sync_to_async
 from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
@@ -22,7 +22,9 @@ def export(request: UserRequest, form: str) -> HttpResponseBase:
     return jobs_in_format(request, request.user, form)
 
 
-def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseBase:
+def jobs_in_format(
+    request: HttpRequest, user: User, form: str, reader: Callable[[], User | None] | None = None
+) -> HttpResponseBase:
     """Streams as a file the jobs that existed in the period in the URL query. `form` is the file format.
 
     The URL query has these optional parameters:
@@ -32,8 +34,8 @@ def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseB
       in the period.
     - `anonymous=1`: replaces names by pseudonyms.
 
-    The stream ends if `user` loses the right to export. Raises Http404 for an unknown format or team, and if `user` may
-    not export. Raises WrongQuestion for an invalid period.
+    The stream ends if `user` loses the right to export; `reader`: as for Rights. Raises Http404 for an unknown format
+    or team, and if `user` may not export. Raises WrongQuestion for an invalid period.
     """
     query = request.GET
     if form not in FORMS or not may_export(user):
@@ -52,7 +54,7 @@ def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseB
     )
     stem, _, ending = form.partition(".")
     name = f"fairlot-{stem}-{period.in_a_name}.{ending}"
-    rights = Rights(request, user, may_export)
+    rights = Rights(request, user, may_export, reader)
     return StreamingHttpResponse(
         while_allowed(_sent(export_lines(form, selection)), rights),
         content_type=FORMS[form][1],

@@ -332,6 +332,12 @@ def amount(value: float | Decimal | None) -> str:
 
 
 @register.filter
+def data_size(value: int | None) -> str:
+    """Formats a number of bytes; "–" for None."""
+    return "–" if value is None else amounts.data_size(value)
+
+
+@register.filter
 def of_a_limit(value: Decimal) -> str:
     """Formats a limit or its usage. Rounds down, so that a usage that is slightly below the limit does not look equal
     to it."""

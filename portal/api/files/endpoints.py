@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from django.http.response import HttpResponseBase
 from ninja import Query, Router
 
+from portal.api.auth import reader_of
 from portal.api.document import MAY_CONFLICT
 from portal.api.fields import IN_DIGITS
 from portal.api.files.schemas import FilePage
@@ -53,7 +54,7 @@ def content(request: ApiRequest, job_id: int, path: Path) -> HttpResponseBase:
     Only plain files with one name can be downloaded. A file that the job makes shorter meanwhile ends early.
     """
     job = visible_job(request, job_id)
-    return file_response(request, job, path, keep_right(request, request.auth, job))
+    return file_response(request, job, path, keep_right(request, request.auth, job, reader_of(request)))
 
 
 @router.get("/jobs/{int:job_id}/files/archive", url_name="job_files_archive", openapi_extra=ARCHIVE)
@@ -63,4 +64,4 @@ def archive(request: ApiRequest, job_id: int, path: Path = "") -> HttpResponseBa
     A file in it, `NOT IN THIS ARCHIVE.txt`, lists what is left out, such as links, and why.
     """
     job = visible_job(request, job_id)
-    return archive_response(job, path, keep_right(request, request.auth, job))
+    return archive_response(job, path, keep_right(request, request.auth, job, reader_of(request)))

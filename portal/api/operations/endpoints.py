@@ -8,7 +8,7 @@ from typing import Any, Literal
 from django.http import HttpResponseBase
 from ninja import Query, Router
 
-from portal.api.auth import require_permission
+from portal.api.auth import reader_of, require_permission
 from portal.api.fields import FileFormat
 from portal.api.reports.schemas import Days, Tables
 from portal.reports.exports import jobs_in_format
@@ -68,4 +68,4 @@ def export(
     with all its time. The file `xdmod.txt` always contains whole attempts: those that ended in the period. With
     `anonymous=1`, names are replaced by pseudonyms.
     """
-    return jobs_in_format(request, request.auth, form)
+    return jobs_in_format(request, request.auth, form, reader_of(request))

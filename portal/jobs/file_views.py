@@ -1,0 +1,125 @@
+"""The views of a job's files: folders, previews of files, and downloads."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import timedelta
+from functools import wraps
+from typing import Any, Protocol
+
+from django.conf import settings
+from django.http import Http404, HttpResponse
+from django.http.response import HttpResponseBase
+from django.views.decorators.http import require_safe
+
+from accounting.core.clock import now_from_database
+from portal.fragments import render_page
+from portal.jobs.downloads import SAFELY, archive_response, file_response
+from portal.jobs.files import deleted_at, files_of, folder_of, keep_right
+from portal.jobs.previews import LARGEST_IMAGE, PREVIEW, image_type, preview_of
+from portal.jobs.views import frame, visible_job
+from portal.user_request import UserRequest
+from scheduling.backends.base import BackendError, NoSuchFile
+from scheduling.models import Job
+
+ENTRIES_PER_PAGE = 200
+
+
+class _View(Protocol):
+    def __call__(self, request: UserRequest, pk: int) -> HttpResponseBase: ...
+
+
+@require_safe
+def files(request: UserRequest, pk: int) -> HttpResponse:
+    """Shows a page of a folder of the job. `?path=` names the folder, and `?after=` continues the list."""
+    job, path, after = visible_job(request, pk), request.GET.get("path", ""), request.GET.get("after", "")
+    context = _context(request, job, path) | {
+        "after": after,
+        "deleted_at": deleted_at(job),
+        "keep_days": settings.FAIRLOT_KEEP_JOB_FILES_DAYS,
+    }
+    if job.files_removed_at is None:
+        try:
+            context["folder"] = folder_of(job, path, after=after, limit=ENTRIES_PER_PAGE)
+        except NoSuchFile:
+            raise Http404 from None
+        except BackendError as problem:
+            context["problem"] = problem
+    return render_page(request, "jobs/files.html", context)
+
+
+@require_safe
+def file(request: UserRequest, pk: int) -> HttpResponse:
+    """Shows a file of the job, `?path=`, as far as it can be shown."""
+    job, path = visible_job(request, pk), request.GET.get("path", "")
+    context = _context(request, job, path) | {"preview_bytes": PREVIEW}
+    try:
+        preview = preview_of(files_of(job), job.pk, path)
+    except NoSuchFile:
+        raise Http404 from None
+    except BackendError as problem:
+        context["problem"] = problem
+    else:
+        changed_at = now_from_database() - timedelta(seconds=preview.age)
+        context |= {"preview": preview, "changed_at": changed_at}
+    return render_page(request, "jobs/file.html", context)
+
+
+def _context(request: UserRequest, job: Job, path: str) -> dict[str, Any]:
+    names = path.split("/") if path else []
+    folders = [("/".join(names[: depth + 1]), name) for depth, name in enumerate(names[:-1])]
+    return frame(request, job, "files") | {
+        "path": path,
+        "name": names[-1] if names else "",
+        "folders": folders,
+    }
+
+
+def _or_why_not(view: _View) -> _View:
+    """Decorates a view that sends what a job wrote: what is not there is 404, what cannot be read is 409 with the
+    reason."""
+
+    @wraps(view)
+    def answer(request: UserRequest, pk: int) -> HttpResponseBase:
+        try:
+            return view(request, pk)
+        except NoSuchFile:
+            raise Http404 from None
+        except BackendError as problem:
+            return HttpResponse(f"{problem}\n", content_type="text/plain; charset=utf-8", status=409)
+
+    return answer
+
+
+@require_safe
+@_or_why_not
+def raw(request: UserRequest, pk: int) -> HttpResponseBase:
+    """Sends a file of the job as an attachment, or a range of it."""
+    job = visible_job(request, pk)
+    return file_response(request, job, request.GET.get("path", ""), keep_right(request, request.user, job))
+
+
+@require_safe
+@_or_why_not
+def archive(request: UserRequest, pk: int) -> HttpResponseBase:
+    """Sends a folder of the job as a zip archive."""
+    job = visible_job(request, pk)
+    return archive_response(job, request.GET.get("path", ""), keep_right(request, request.user, job))
+
+
+@require_safe
+@_or_why_not
+def image(request: UserRequest, pk: int) -> HttpResponseBase:
+    """Sends a picture of the job for the page that shows it. Anything else, SVG included, is not found here."""
+    job, path = visible_job(request, pk), request.GET.get("path", "")
+    with closing(files_of(job).open_file(job_id=job.pk, path=path)) as opened:
+        if opened.size > LARGEST_IMAGE:
+            raise Http404
+        data = b""
+        while len(data) < opened.size and (piece := opened.read(opened.size - len(data))):
+            data += piece
+            if not image_type(data[:16]):
+                raise Http404
+    if not data:
+        raise Http404
+    return HttpResponse(data, content_type=image_type(data), headers=SAFELY)
