@@ -30,6 +30,7 @@ TASKS: dict[str, tuple[str, ...]] = {
         "portal.tasks.forget_password_tries",
         "scheduling.tasks.bill_running_leases",
         "scheduling.tasks.close_books",
+        "scheduling.tasks.delete_unwanted_files",
         "scheduling.tasks.price_classes",
         "scheduling.tasks.prune",
         "scheduling.tasks.remove_files",
@@ -50,6 +51,7 @@ TASKS: dict[str, tuple[str, ...]] = {
         "scheduling.tasks.analyse_sharing",
         "scheduling.tasks.ask_shadow",
         "scheduling.tasks.forecast_starts",
+        "scheduling.tasks.measure_files",
     ),
 }
 ROUTES = {task: {"queue": queue} for queue, tasks in TASKS.items() for task in tasks}

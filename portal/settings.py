@@ -268,6 +268,12 @@ CELERY_BEAT_SCHEDULE = {
     "tries": {"task": "portal.tasks.forget_password_tries", "schedule": 900.0, "options": {"expires": 900}},
     "prune": {"task": "scheduling.tasks.prune", "schedule": 3600.0, "options": {"expires": 3600}},
     "files": {"task": "scheduling.tasks.remove_files", "schedule": 3600.0, "options": {"expires": 3600}},
+    "unwanted": {
+        "task": "scheduling.tasks.delete_unwanted_files",
+        "schedule": 300.0,
+        "options": {"expires": 300},
+    },
+    "storage": {"task": "scheduling.tasks.measure_files", "schedule": 300.0, "options": {"expires": 300}},
     "bill": {"task": "scheduling.tasks.bill_running_leases", "schedule": 60.0, "options": {"expires": 120}},
     "close": {"task": "scheduling.tasks.close_books", "schedule": 60.0, "options": {"expires": 120}},
     "price": {"task": "scheduling.tasks.price_classes", "schedule": 60.0, "options": {"expires": 120}},

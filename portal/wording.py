@@ -26,6 +26,7 @@ NAVIGATION = (
     ("share", "Our share", "share", ""),
     ("trades", "Trades", "trades", ""),
     ("usage", "Usage", "usage", ""),
+    ("storage", "Storage", "folder", ""),
     ("teams", "Team", "people", "manager"),
     ("administration", "Admin", "admin", "operator"),
 )
@@ -33,8 +34,8 @@ ROLES = frozenset(role for _, _, _, role in NAVIGATION)
 # The navigation entry to which a page belongs, by the beginning of the name of the page's URL.
 SECTIONS = {
     "home": "home", "submit": "submit", "job": "jobs", "schedule": "schedules", "cluster": "cluster", "share": "share",
-    "service": "services", "session": "sessions", "trade": "trades", "usage": "usage", "team": "teams",
-    "admin": "administration", "request": "teams",
+    "service": "services", "session": "sessions", "trade": "trades", "usage": "usage", "storage": "storage",
+    "team": "teams", "admin": "administration", "request": "teams",
 }  # fmt: skip
 
 S = Job.State

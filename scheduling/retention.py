@@ -20,6 +20,7 @@ from scheduling.leases.lifecycle import Event
 from scheduling.models import (
     Job,
     JobEvent,
+    JobStorage,
     Lease,
     Operation,
     RoundRecord,
@@ -81,12 +82,16 @@ def remove_files(*, after: timedelta) -> int:
     total, last = 0, 0
     while found := list(old.filter(pk__gt=last)[:AT_ONCE]):
         for job in found:
-            total += _remove_files(job)
+            total += remove_files_of(job)
         last = found[-1].pk
     return total
 
 
-def _remove_files(job: Job) -> bool:
+def remove_files_of(job: Job) -> bool:
+    """Deletes the log and checkpoints of an ended job, and marks the job. Returns whether they are gone.
+
+    If files cannot be deleted, logs a warning.
+    """
     try:
         backend_for(job.cluster).remove_files(job_id=job.pk)
     except BackendError as error:
@@ -94,7 +99,8 @@ def _remove_files(job: Job) -> bool:
         return False
     # Marked one by one, so that after a crash the next call continues with the other jobs.
     with transaction.atomic(durable=True):
-        Job.objects.filter(pk=job.pk).update(files_removed_at=Now())
+        Job.objects.filter(pk=job.pk, files_removed_at=None).update(files_removed_at=Now())
+        JobStorage.objects.filter(job=job).delete()
         pubsub.publish(f"job:{job.pk}")
     return True
 

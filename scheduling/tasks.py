@@ -18,7 +18,7 @@ from accounting.ledger.hash_chain import seal_all
 from accounting.ledger.journals import JOURNALS
 from accounting.models import Budget
 from fairshare.validate import InvalidPlan
-from scheduling import retention
+from scheduling import retention, storage
 from scheduling.anomalies.actions import continue_analyses, request_nightly
 from scheduling.books import pricing
 from scheduling.books.closing import close_hours, clusters_to_close
@@ -47,6 +47,8 @@ from scheduling.shares.hour_sums import sum_share_hours
 logger = logging.getLogger(__name__)
 # Time that one message spends on analyses; well below the time after which a task counts as hung.
 ANALYSIS_SECONDS = 60
+# Time after which one message begins no other measurement of a job's files.
+MEASURE_SECONDS = 60
 
 
 @shared_task
@@ -280,3 +282,15 @@ def remove_files() -> None:
     files."""
     if days := settings.FAIRLOT_KEEP_JOB_FILES_DAYS:
         retention.remove_files(after=timedelta(days=days))
+
+
+@shared_task
+def delete_unwanted_files() -> None:
+    """Deletes the files of ended jobs whose deletion users want."""
+    storage.delete_unwanted_files()
+
+
+@shared_task
+def measure_files() -> None:
+    """Measures how much disk space the files of jobs take: hourly while they run, and once after their end."""
+    storage.measure_jobs(seconds=MEASURE_SECONDS)

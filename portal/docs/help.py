@@ -21,6 +21,7 @@ HELP = {
     "job_log": "jobs#read-the-log",
     "job_file": "jobs#get-the-files-of-a-job",
     "job_files": "jobs#get-the-files-of-a-job",
+    "storage": "jobs#see-what-takes-space",
     "job_spec": "jobs#job-specification",
     "job_bill": "accounting#what-is-booked",
     "submit": "jobs#submit-a-job",

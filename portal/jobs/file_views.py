@@ -36,6 +36,9 @@ def files(request: UserRequest, pk: int) -> HttpResponse:
     context = _context(request, job, path) | {
         "after": after,
         "deleted_at": deleted_at(job),
+        "may_delete": job.has_ended
+        and job.files_removed_at is None
+        and Job.objects.changeable_by(request.user).filter(pk=job.pk).exists(),
         "keep_days": settings.FAIRLOT_KEEP_JOB_FILES_DAYS,
     }
     if job.files_removed_at is None:

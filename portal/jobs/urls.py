@@ -1,6 +1,6 @@
 from django.urls import path
 
-from portal.jobs import bill, editing, file_views, log_views, selection, views
+from portal.jobs import bill, editing, file_views, log_views, selection, storage, views
 
 urlpatterns = [
     path("jobs/", views.jobs, name="jobs"),
@@ -17,6 +17,8 @@ urlpatterns = [
     path("jobs/<int:pk>/files/raw", file_views.raw, name="job_file_raw"),
     path("jobs/<int:pk>/files/image", file_views.image, name="job_file_image"),
     path("jobs/<int:pk>/files/archive", file_views.archive, name="job_files_archive"),
+    path("jobs/<int:pk>/files/delete/", storage.delete, name="job_files_delete"),
+    path("storage/", storage.storage, name="storage"),
     path("jobs/<int:pk>/events/", views.events, name="job_events"),
     path("jobs/<int:pk>/bill/", bill.bill, name="job_bill"),
     path("jobs/<int:pk>/bill/correct/", bill.correct, name="job_bill_correct"),

@@ -72,6 +72,11 @@ def wake_forecasts(cluster_id: int) -> None:
     _after_commit("scheduling.tasks.forecast_starts", cluster_id)
 
 
+def wake_deletions() -> None:
+    """Asks a worker, after commit, to delete the files whose deletion users want."""
+    _after_commit("scheduling.tasks.delete_unwanted_files")
+
+
 def wake_shadow(cluster_id: int) -> None:
     """Asks a worker, after commit, to compute what the cluster's shadow policy would decide.
 

@@ -30,6 +30,7 @@ from scheduling.models.secrets import JobSecret, Secret
 from scheduling.models.services import Service, ServiceEvent, ServiceRevision
 from scheduling.models.sessions import Session
 from scheduling.models.share_hours import FinishTime, ShareBook, ShareHour
+from scheduling.models.storage import JobStorage
 from scheduling.models.trade_limits import TradeLimit
 from scheduling.models.volumes import JobVolume, Volume
 
@@ -50,6 +51,7 @@ __all__ = [
     "JobLabel",
     "JobSecret",
     "JobSpeed",
+    "JobStorage",
     "JobVolume",
     "LabelKey",
     "Lease",

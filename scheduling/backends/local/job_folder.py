@@ -35,7 +35,7 @@ LONGEST_AGE = 100 * 366 * 86_400.0  # a job can give its files any time
 BLOCK = 512  # the unit of st_blocks
 
 MEASURED_ENTRIES = 1_000_000
-MEASURE_SECONDS = 60.0
+MEASURE_SECONDS = 30.0
 MEASURED_DEPTH = 200  # folders that are open at the same time
 
 Key = tuple[bool, str, str]  # orders the entries of a folder: no folder, name without case, name

@@ -254,7 +254,7 @@ def test_a_job_whose_files_were_removed_says_so_on_each_tab(scene: Scene, browse
         scene.world.lease(scene.job), Phase.ENDED, end=End.FAILED, ended_age=0.0, message="worker 0 exited"
     )
     urls = [reverse(tab, args=[scene.job.pk]) for tab in TABS]
-    said = "The log and checkpoints of this job were removed"
+    said = "The log and all files of this job were deleted"
     assert not any(said in browser.get(url).content.decode() for url in urls)
     assert "Read the log" in browser.get(urls[0]).content.decode()
     Job.objects.filter(pk=scene.job.pk).update(files_removed_at=now_from_database())

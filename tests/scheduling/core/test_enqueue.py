@@ -34,7 +34,8 @@ PUT_TOGETHER = {
 NO_ROUND = {
     "rounds do not read it": {
         "budget.remove", "budget.set", "cluster.check", "cluster.metrics", "cluster.set_bare_pods",
-        "cluster.set_reachable", "generation.set_weight", "idle_rule.remove", "idle_rule.set", "job.idle_snooze",
+        "cluster.set_reachable", "generation.set_weight", "idle_rule.remove", "idle_rule.set", "job.delete_files",
+        "job.idle_snooze",
         "login.unlock", "node.exchange_gpus", "report.subscribe", "report.unsubscribe", "secret.create",
         "secret.delete", "secret.replace", "secret.reseal", "service.open", "session.keep", "session.open",
         "sharing.analyse", "sharing.analyse_again", "statement.subscribe", "statement.unsubscribe", "tenant.rename",
