@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0069_clearer_texts'),
+        ('scheduling', '0070_edits_of_jobs'),
     ]
 
     operations = [
