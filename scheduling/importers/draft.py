@@ -1,0 +1,204 @@
+"""Builds a job specification from a foreign text, with a line of the report for each field that is set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scheduling.importers import credentials
+from scheduling.importers.amounts import NoAmount, as_amount
+from scheduling.importers.gpus import choose, is_slice
+from scheduling.importers.reading import parameter_in, template_in, templated
+from scheduling.importers.report import Fate, Report, Work, WorkKind
+from scheduling.spec.attachments import LEAST_MEMORY, NAME
+from scheduling.spec.job_spec import RESERVED_VARIABLES, VARIABLE_NAME, JobSpec, SpecError
+
+GIVEN = "Fairlot sets this variable itself."
+
+
+class JobDraft:
+    """A job specification that is being built. Each method sets a field and adds the line that says from where."""
+
+    def __init__(self, report: Report, *, known_generations: Sequence[str] = ()) -> None:
+        self.report = report
+        self.known = known_generations
+        self.spec: dict[str, Any] = {}
+        self._sources: dict[str, str] = {}
+
+    def __contains__(self, field: str) -> bool:
+        return field in self.spec
+
+    def put(self, field: str, value: Any, source: str, text: str = "", fate: Fate = Fate.MAPPED) -> None:
+        """Sets a field. A value that is a template, such as {{ image }} or ${TAG}, is refused."""
+        if isinstance(value, str) and field != "command":
+            if template := template_in(value):
+                self.report.refused_at(source, templated(template), field)
+                return
+            if field in {"environment", "name"} and (parameter := parameter_in(value)):
+                self.report.refused_at(
+                    source,
+                    f"The value contains {parameter[:60]}, which nobody fills in. Write the value.",
+                    field,
+                )
+                return
+        self.spec[field] = value
+        self._sources[field] = source
+        self.report.add(fate, source, field, text or "Taken over.")
+
+    def name(self, value: str, source: str) -> None:
+        """Sets the name. Characters that names must not have become blanks."""
+        plain = " ".join("".join(char if char.isprintable() else " " for char in value).split())[:120].strip()
+        if plain == value:
+            self.put("name", plain, source)
+        elif plain:
+            self.put("name", plain, source, "Shortened, or without characters that a name must not have.",
+                     Fate.APPROXIMATED)  # fmt: skip
+        else:
+            self.report.dropped(source, "The name is empty.")
+
+    def command(self, script: str, source: str, text: str = "", fate: Fate = Fate.MAPPED) -> None:
+        """Sets the command, a script of /bin/sh. A script with a credential or a template is refused."""
+        if found := credentials.credential_in_script(script):
+            self.report.refused_at(
+                source,
+                f"The command contains a credential ({found[:60]}). Store it as a secret, and let the command read it"
+                " from a variable that the field secrets sets.",
+                "command",
+            )
+        elif (template := template_in(script)) and template.startswith("<%"):
+            self.report.refused_at(source, templated(template), "command")
+        else:
+            self.put("command", script, source, text, fate)
+            if template:
+                self.report.remark(
+                    Fate.APPROXIMATED, source, "command",
+                    f"The command contains {template[:60]}. It stays as it is: nothing fills it in.",
+                )  # fmt: skip
+
+    def variable(self, name: str, value: str, source: str, text: str = "", fate: Fate = Fate.MAPPED) -> None:
+        """Sets an environment variable. A credential becomes a reference to a secret, without its value."""
+        if not VARIABLE_NAME.fullmatch(name):
+            self.report.dropped(
+                source, "The name of the variable has characters that Fairlot does not accept."
+            )
+        elif name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
+            self.report.dropped(source, GIVEN)
+        elif credentials.has_credential(value) or (
+            credentials.is_credential_name(name) and not value.isdigit()
+        ):
+            self.secret(
+                name, credentials.secret_name(name), source,
+                f"The value is left out, because it is confidential. Store it as the secret"
+                f" {credentials.secret_name(name)}, which the job reads.", Fate.APPROXIMATED,
+            )  # fmt: skip
+        elif template := template_in(value):
+            self.report.refused_at(source, templated(template), f"variables.{name}")
+        elif name in self.spec.get("secrets", {}):
+            self.report.dropped(source, f"A secret already sets {name}.")
+        else:
+            self.spec.setdefault("variables", {})[name] = value
+            self._sources[f"variables.{name}"] = source
+            self.report.add(fate, source, f"variables.{name}", text or "Taken over.")
+
+    def secret(self, name: str, reference: str, source: str, text: str, fate: Fate = Fate.MAPPED) -> None:
+        """Lets a secret set an environment variable. `reference` is the secret's name, or name/key."""
+        if not VARIABLE_NAME.fullmatch(name) or name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
+            self.report.dropped(source, "Fairlot does not accept a variable of this name.")
+            return
+        self.spec.get("variables", {}).pop(name, None)
+        self.spec.setdefault("secrets", {})[name] = reference
+        self._sources[f"secrets.{name}"] = source
+        self.report.add(fate, source, f"secrets.{name}", text)
+
+    def secret_files(self, name: str, path: str, source: str, text: str, fate: Fate = Fate.MAPPED) -> None:
+        """Mounts a secret as a folder."""
+        self._mount("secret_files", name, path, source, text, fate)
+
+    def volume(self, name: str, path: str, source: str, text: str = "") -> None:
+        """Mounts a volume. It has to be granted by an operator, so the line always says so."""
+        said = f"An operator must have granted your team a volume with the name {name}."
+        self._mount("volumes", name, path, source, f"{text} {said}".strip(), Fate.APPROXIMATED)
+
+    def _mount(self, field: str, name: str, path: str, source: str, text: str, fate: Fate) -> None:
+        if not NAME.fullmatch(name):
+            self.report.refused_at(
+                source, f"{name[:60]!r} is not a name that Fairlot accepts for this.", field
+            )
+            return
+        mounts = self.spec.setdefault(field, [])
+        one = {"name": name, "path": path.rstrip("/")}
+        if one not in mounts:
+            mounts.append(one)
+        self._sources.setdefault(f"{field}.{mounts.index(one)}", source)
+        self.report.add(fate, source, f"{field}[{mounts.index(one)}]", text)
+
+    def amount(self, field: str, number: int, source: str, text: str = "", fate: Fate = Fate.MAPPED) -> None:
+        """Sets memory or shared memory to a number of bytes."""
+        if number < LEAST_MEMORY:
+            self.report.refused_at(
+                source, "The amount of memory is less than 1 MiB. Is the unit missing?", field
+            )
+            return
+        try:
+            self.put(field, as_amount(number), source, text, fate)
+        except NoAmount as error:
+            self.report.refused_at(source, str(error), field)
+
+    def generations(self, names: Sequence[str], source: str) -> None:
+        """Accepts the GPU types that the foreign names mean, in addition to those that are accepted already."""
+        accepted: list[str] = list(self.spec.get("generations", []))
+        for name in names:
+            if is_slice(name):
+                self.report.refused_at(
+                    source, f"{name[:60]} is a part of a GPU. Fairlot gives whole GPUs only.", "generations"
+                )
+                return
+            found = choose(name, self.known)
+            accepted += [one for one in found.names if one and one not in accepted]
+            text = f"{name[:60]} means {' or '.join(found.names)}." if [name] != list(found.names) else ""
+            fate = Fate.MAPPED if found.exact else Fate.APPROXIMATED
+            self.put("generations", accepted, source, f"{text} {found.why}".strip(), fate)
+
+    def labels(self, labels: Mapping[str, str], sources: Mapping[str, str]) -> None:
+        """Takes over labels, up to the number that a job may have."""
+        for key, value in labels.items():
+            kept = self.spec.get("labels", {})
+            try:
+                JobSpec.parse({"name": "x", "command": "x", "labels": {**kept, key: value}})
+            except SpecError:
+                self.report.dropped(
+                    sources[key], "A job has at most ten labels, in the syntax of Kubernetes."
+                )
+            else:
+                self.spec["labels"] = {**kept, key: value}
+                self.report.mapped(sources[key], f"labels.{key}")
+
+    def default(self, field: str, value: Any, text: str) -> None:
+        """Sets a field about which the foreign text says nothing, unless it is set already."""
+        if field not in self.spec:
+            self.spec[field] = value
+            self.report.defaulted(field, text)
+
+    def finish(self, kind: WorkKind = WorkKind.JOB, options: Mapping[str, Any] | None = None) -> list[Work]:
+        """Returns the work as a list of one. If the specification is invalid, returns an empty list, and the report has
+        a refused line for each problem."""
+        if "command" not in self.spec and self.report.refused:
+            return []
+        try:
+            spec = JobSpec.parse(self.spec)
+            if kind is WorkKind.SERVICE and (endless := spec.problems_of_endless()):
+                raise SpecError(endless)
+        except SpecError as error:
+            for path, text in error.problems.items():
+                self.report.refused_at(self._source_of(path), f"{path} {text}.".strip(), path)
+            return []
+        fields = {name: self.spec[name] for name in JobSpec.model_fields if name in self.spec}
+        return [Work(kind, fields, options or {})]
+
+    def _source_of(self, path: str) -> str:
+        parts = re.split(r"\.", path)
+        for length in range(len(parts), 0, -1):
+            if source := self._sources.get(".".join(parts[:length])):
+                return source
+        return ""

@@ -1,0 +1,75 @@
+"""The formats that can be imported. Finds the format of a text and converts the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from scheduling.importers import slurm
+from scheduling.importers.reading import Source, Unreadable, check_text
+from scheduling.importers.report import Conversion, Report, Work
+from scheduling.spec.job_spec import NEW_NAMES, JobSpec
+
+UNKNOWN = (
+    "The format of this text was not recognised. Fairlot imports {formats}. A job specification of Fairlot needs at least"
+    " the fields name and command."
+)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A foreign format.
+
+    `recognise` returns whether a text is in the format; it also recognises texts with mistakes. `convert` returns the
+    works, and adds a line to the report for each field. It may raise Unreadable.
+    """
+
+    name: str
+    label: str
+    recognise: Callable[[Source], bool]
+    convert: Callable[[Source, Report, Sequence[str]], list[Work]]
+
+
+# In the order in which they are tried.
+FORMATS: tuple[Format, ...] = (Format("slurm", "Slurm batch script", slurm.recognise, slurm.convert),)
+
+
+def recognise(text: str) -> Format | None:
+    """Returns the format of a foreign text. Returns None for a specification of Fairlot and for an unknown format."""
+    try:
+        check_text(text)
+    except Unreadable:
+        return None
+    source = Source(text)
+    if is_own(source):
+        return None
+    return next((one for one in FORMATS if one.recognise(source)), None)
+
+
+def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ()) -> Conversion:
+    """Converts a foreign text to jobs, services and schedules. Never raises.
+
+    `name` is the name of the format; if it is "", the format is recognised. `known_generations` has the GPU types of the
+    cluster, if they are known.
+    """
+    report = Report()
+    found = next((one for one in FORMATS if one.name == name), None) if name else recognise(text)
+    if found is None:
+        labels = ", ".join(one.label for one in FORMATS)
+        report.refused_at("", UNKNOWN.format(formats=labels))
+        return Conversion(name, "", (), report.lines)
+    works: list[Work] = []
+    try:
+        check_text(text)
+        works = found.convert(Source(text), report, known_generations)
+    except Unreadable as error:
+        report.refused_at(error.where, str(error))
+    if not works and not report.refused:
+        report.refused_at("", "The text contains nothing that Fairlot can run.")
+    return Conversion(found.name, found.label, () if report.refused else tuple(works), report.lines)
+
+
+def is_own(source: Source) -> bool:
+    """Returns whether the text is a specification of Fairlot: it has a command, and only fields of a specification."""
+    own = JobSpec.model_fields.keys() | NEW_NAMES.keys()
+    return len(source.mappings) == 1 and "command" in source.top and source.top.keys() <= own

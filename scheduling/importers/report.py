@@ -1,0 +1,129 @@
+"""The result of an import: jobs, services and schedules, and a report with a line for each field of the foreign
+text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Fate(StrEnum):
+    """What became of a field of the foreign text."""
+
+    MAPPED = "mapped"  # the result says the same
+    DEFAULTED = "defaulted"  # the text says nothing; the result has a value that was chosen
+    APPROXIMATED = "approximated"  # the result says something similar; the line says what differs
+    DROPPED = "dropped"  # the result says nothing about it; the line says the consequence
+    REFUSED = "refused"  # the result would do something else than asked, so there is no result
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the report. `source` is the path of a field in the foreign text, such as spec.parallelism. `target` is
+    the field of the result, or "" if there is none."""
+
+    fate: Fate
+    source: str
+    target: str
+    text: str
+
+
+class WorkKind(StrEnum):
+    JOB = "job"
+    SERVICE = "service"
+    SCHEDULE = "schedule"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job, service or schedule that an import found.
+
+    `spec` is accepted by JobSpec.parse. `options` has the other fields of a service or schedule, with the names and
+    values of the API.
+    """
+
+    kind: WorkKind
+    spec: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return str(self.spec["name"])
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The result of an import. If the report has a refused line, there are no works."""
+
+    format: str
+    label: str
+    works: tuple[Work, ...]
+    report: tuple[Line, ...]
+
+    @property
+    def refused(self) -> bool:
+        return any(line.fate is Fate.REFUSED for line in self.report)
+
+
+class Report:
+    """Collects the lines of a report, and knows which fields of the foreign text they cover."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Line, None] = {}
+        self._covered: set[str] = set()
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        return tuple(self._lines)
+
+    @property
+    def refused(self) -> bool:
+        return any(line.fate is Fate.REFUSED for line in self._lines)
+
+    def add(self, fate: Fate, source: str, target: str, text: str) -> None:
+        """Adds a line. It covers the field `source` and all fields inside it."""
+        self._covered.add(source)
+        self._lines[Line(fate, source, target, text)] = None
+
+    def mapped(self, source: str, target: str, text: str = "") -> None:
+        self.add(Fate.MAPPED, source, target, text or "Taken over.")
+
+    def defaulted(self, target: str, text: str, source: str = "") -> None:
+        self.add(Fate.DEFAULTED, source, target, text)
+
+    def approximated(self, source: str, target: str, text: str) -> None:
+        self.add(Fate.APPROXIMATED, source, target, text)
+
+    def dropped(self, source: str, text: str) -> None:
+        self.add(Fate.DROPPED, source, "", text)
+
+    def refused_at(self, source: str, text: str, target: str = "") -> None:
+        self.add(Fate.REFUSED, source, target, text)
+
+    def remark(self, fate: Fate, source: str, target: str, text: str) -> None:
+        """Adds a line that covers nothing: the fields that it names still need a line that says what became of
+        them."""
+        self._lines[Line(fate, source, target, text)] = None
+
+    def covers(self, path: str) -> bool:
+        """Returns whether a line says what became of the field `path`, or of a field that contains it."""
+        return any(part in self._covered for part in (path, *containers_of(path)))
+
+    def drop_the_rest(self, leaves: Iterable[str]) -> None:
+        """Adds a line for each of `leaves`, which are paths of fields, that no other line covers."""
+        for path in leaves:
+            if not self.covers(path):
+                self.dropped(path, "Fairlot has nothing that corresponds to this field. It has no effect.")
+
+
+def containers_of(path: str) -> list[str]:
+    """Returns the paths of the fields that contain the field `path`: for a.b[0].c these are a.b[0], a.b and a."""
+    found, quoted = [], False
+    for at, char in enumerate(path):
+        if char == '"' and (at == 0 or path[at - 1] != "\\"):
+            quoted = not quoted
+        elif not quoted and at and char in ".[":
+            found.append(path[:at])
+    return found[::-1]

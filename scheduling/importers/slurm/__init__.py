@@ -1,0 +1,35 @@
+"""Imports Slurm batch scripts: the #SBATCH options, and what the script itself expects of Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduling.importers.draft import JobDraft
+from scheduling.importers.reading import Source
+from scheduling.importers.report import Report, Work
+from scheduling.importers.slurm.arrays import each_task
+from scheduling.importers.slurm.directives import BatchScript
+from scheduling.importers.slurm.resources import Request
+from scheduling.importers.slurm.script import put_command
+from scheduling.importers.slurm.settings import put_settings
+
+DIRECTIVE = r"#SBATCH\s+\S"
+
+
+def recognise(source: Source) -> bool:
+    return source.has_line(DIRECTIVE)
+
+
+def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
+    """Returns a job, or for an array one job for each of its tasks."""
+    script = BatchScript.read(source.text, report)
+    if script is None:
+        return []
+    draft = JobDraft(report, known_generations=known)
+    request = Request.read(script, draft)
+    put_settings(script, draft)
+    put_command(script, request, draft)
+    draft.default("name", "slurm-job", "The script has no --job-name.")
+    works = each_task(script, draft.finish(), report)
+    script.drop_the_rest()
+    return works

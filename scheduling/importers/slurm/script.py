@@ -1,0 +1,272 @@
+"""Makes the command of a job from the body of a batch script: gives the script what it expects of Slurm."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scheduling.importers.draft import JobDraft
+from scheduling.importers.report import Fate, Report
+from scheduling.importers.slurm import tools
+from scheduling.importers.slurm.directives import BatchScript
+from scheduling.importers.slurm.resources import Request
+from scheduling.importers.slurm.settings import put_image, refuse_mounts
+
+BEGINS = r"(?:^|[;&|(`!]|\b(?:then|do|else|exec|time|eval|if|while|sudo)\b|\$\(|[A-Z_]+=\S*\s)\s*(?:timeout\s+\S+\s+)?"
+SRUN = re.compile(rf"{BEGINS}srun\b(?P<rest>[^;&|]*)", re.MULTILINE)
+SUBMITS = re.compile(rf"{BEGINS}(?P<program>sbatch|salloc|scancel|sattach)\b", re.MULTILINE)
+ASKS = re.compile(
+    rf"{BEGINS}(?P<program>squeue|sacct|sinfo|seff|sstat|sacctmgr|sprio|sshare)\b", re.MULTILINE
+)
+ELSEWHERE = re.compile(
+    rf"{BEGINS}(?P<program>mpirun|mpiexec|mpiexec\.hydra|horovodrun|pdsh|ssh|clush)\b", re.MULTILINE
+)
+MODULES = re.compile(rf"{BEGINS}(?P<program>module|ml|spack)\s+(?P<rest>[^\n;&|#]*)", re.MULTILINE)
+CONDA = re.compile(
+    rf"{BEGINS}(?:(?:conda|mamba|micromamba|source|\.)\s+activate\s|(?:source|\.)\s+\S*(?:/bin/activate|conda\.sh))",
+    re.MULTILINE,
+)
+CONTAINERS = re.compile(
+    rf"{BEGINS}(?P<program>singularity|apptainer|docker|podman|shifter|enroot)\b", re.MULTILINE
+)
+PATHS = re.compile(
+    r"(?<![\w.$}/-])/(?:home|scratch|gpfs|lustre|work|project|projects|nfs|data|mnt|users?|fs\w*|p|u)\d*/[\w.+-]+"
+)
+VARIABLE = re.compile(r"\$\{?(SLURM\w*)")
+FROM_HOSTNAME = re.compile(
+    r"^(\s*(?:export\s+)?\w+=)([\"']?)(?:\$\(hostname\b[^)\n]*\)|`hostname\b[^`\n]*`)\2\s*$", re.MULTILINE
+)
+# Options of srun that choose nodes or parts of the job.
+PLACED = {
+    "-w",
+    "--nodelist",
+    "-r",
+    "--relative",
+    "--het-group",
+    "--pack-group",
+    "-x",
+    "--exclude",
+    "-F",
+    "--nodefile",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call of srun in the body: its line and its options by name, with their values."""
+
+    line: int
+    options: dict[str, str]
+
+
+def put_command(script: BatchScript, request: Request, draft: JobDraft) -> None:
+    """Sets the command, and the variables that Slurm would set and that the script uses."""
+    body, report = script.body, draft.report
+    if not _commands_of(body).strip():
+        report.refused_at("script", "The script has no commands.", "command")
+        return
+    body = _first_worker(body, request, report)
+    plain = _commands_of(body)
+    lines = _Lines(script.text)
+    steps = list(_steps(plain, lines))
+    _refuse_what_cannot_run(plain, steps, request, report, lines)
+    _images(steps, draft)
+    variables = list(dict.fromkeys(VARIABLE.findall(plain)))
+    exports = tools.set_variables(script, request, draft, variables, lines.first)
+    _remarks(plain, report, lines)
+    wanted = _tools(plain, steps, variables, request)
+    draft.command(
+        tools.wrapped(script, body, request, exports, wanted),
+        "script",
+        _how_it_runs(request, steps, wanted),
+        Fate.APPROXIMATED if wanted or request.workers > 1 else Fate.MAPPED,
+    )
+    if "environment" not in draft:
+        report.defaulted(
+            "environment", "The script names no image. Choose an image or environment of the cluster."
+        )
+
+
+class _Lines:
+    """Finds the lines of the text that the report names."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.split("\n")
+
+    def first(self, pattern: str) -> int:
+        """Returns the number of the first line that is no comment and contains the pattern; 0 if there is none."""
+        for number, line in enumerate(self.lines, 1):
+            if not line.lstrip().startswith("#") and re.search(pattern, line):
+                return number
+        return 0
+
+    def source(self, program: str) -> str:
+        number = self.first(rf"\b{re.escape(program)}\b")
+        return f"line {number}: {program}" if number else program
+
+
+def _commands_of(body: str) -> str:
+    """Returns the body without comment lines, and with continued lines joined."""
+    kept = "\n".join("" if line.lstrip().startswith("#") else line for line in body.split("\n"))
+    return re.sub(r"\\\n[ \t]*", " ", kept)
+
+
+def _first_worker(body: str, request: Request, report: Report) -> str:
+    """Lets variables that are set to the name of the first node have it in all workers."""
+    if request.workers == 1:
+        return body
+    changed = FROM_HOSTNAME.sub(r'\1"$MASTER_ADDR"', body)
+    if changed != body:
+        report.approximated(
+            "script: hostname", "command",
+            "Slurm runs the script on the first node. Here every worker runs it, so the name of the first worker,"
+            " MASTER_ADDR, replaces hostname.",
+        )  # fmt: skip
+    return changed
+
+
+def _steps(plain: str, lines: _Lines) -> Iterator[Step]:
+    seen = 0
+    for found in SRUN.finditer(plain):
+        options: dict[str, str] = {}
+        words = iter(_words(found["rest"]))
+        for word in words:
+            if not word.startswith("-"):
+                break
+            name, equals, value = word.partition("=")
+            if not name.startswith("--") and len(name) > 2:
+                name, value, equals = name[:2], name[2:], "="
+            takes = (
+                name[2:] in tools.WITH_VALUE
+                if name.startswith("--")
+                else name[1:] in tools.LETTERS_WITH_VALUE
+            )
+            options[name] = value if equals else next(words, "") if takes else ""
+        seen += 1
+        numbers = [
+            at
+            for at, line in enumerate(lines.lines, 1)
+            if re.search(r"\bsrun\b", line) and line.lstrip()[:1] != "#"
+        ]
+        yield Step(numbers[min(seen, len(numbers)) - 1] if numbers else 0, options)
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _refuse_what_cannot_run(
+    plain: str, steps: list[Step], request: Request, report: Report, lines: _Lines
+) -> None:
+    """Adds refused lines for what would do something else than on Slurm."""
+    if found := SUBMITS.search(plain):
+        program = found["program"]
+        report.refused_at(
+            lines.source(program),
+            f"The script calls {program}. A job of Fairlot cannot submit or cancel jobs.",
+        )
+    for step in steps:
+        source = f"line {step.line}: srun"
+        if {"--container-mounts", "--container-mount"} & step.options.keys():
+            report.refused_at(
+                f"{source} --container-mounts",
+                "Folders of the node cannot be mounted. Ask an operator for a volume, and list it in the field volumes.",
+                "volumes",
+            )
+        if request.workers == 1:
+            continue
+        nodes = step.options.get("--nodes") or step.options.get("-N") or ""
+        part = nodes.isdigit() and int(nodes) != request.workers
+        tasks = step.options.get("--ntasks") or step.options.get("-n") or ""
+        part = part or (tasks.isdigit() and int(tasks) % request.workers != 0)
+        if part or PLACED & step.options.keys():
+            report.refused_at(
+                source,
+                f"srun runs a program on some of the {request.workers} nodes only. All workers of a job run the same"
+                " command. Decide in the program by the variable RANK.",
+                "command",
+            )
+    if request.workers > 1 and not steps and (found := ELSEWHERE.search(plain)):
+        report.refused_at(
+            lines.source(found["program"]),
+            f"On Slurm, {found['program']} starts programs on other nodes. Workers of a job cannot log in to each other,"
+            " and every worker runs the whole script. Start the program with srun or torchrun.",
+            "command",
+        )
+
+
+def _images(steps: list[Step], draft: JobDraft) -> None:
+    """Sets the environment from the image that all steps with an image name."""
+    images = {
+        step.options["--container-image"]: step for step in steps if step.options.get("--container-image")
+    }
+    if len(images) > 1:
+        step = list(images.values())[-1]
+        draft.report.refused_at(
+            f"line {step.line}: srun --container-image", "The steps run in different images. A job has one image.",
+            "environment",
+        )  # fmt: skip
+    for image, step in images.items():
+        source = f"line {step.line}: srun --container-image"
+        if "$" in image:
+            draft.report.dropped(source, "The image is in a variable. Enter it in the field environment.")
+        elif "environment" not in draft:
+            put_image(image, source, draft)
+
+
+def _remarks(plain: str, report: Report, lines: _Lines) -> None:
+    """Adds a line for what the script expects of the cluster and of its nodes."""
+    for found in MODULES.finditer(plain):
+        said = f"{found['program']} {found['rest'].strip()}"[:60].strip()
+        report.approximated(
+            f"line {lines.first(re.escape(found['rest'].strip()[:40]) or 'module')}: {said}", "environment",
+            "Fairlot has no modules, so this has no effect. Choose an image that contains the software.",
+        )  # fmt: skip
+    for pattern, what in (
+        (CONDA, "The script activates an environment of Python. The image must contain it at this path."),
+        (CONTAINERS, "The script starts a container, which does not work inside a job. Name its image in the field"
+                     " environment, and run the program itself."),
+        (ASKS, "The script asks Slurm for its state, and there is no Slurm. The call fails."),
+    ):  # fmt: skip
+        if found := pattern.search(plain):
+            said = found[0].strip(" \n;&|()`$!").split("\n")[-1][:60]
+            report.approximated(f"line {lines.first(re.escape(said.split(' ')[0]))}: {said}", "command", what)
+    paths = list(dict.fromkeys(PATHS.findall(plain)))
+    if paths:
+        named = ", ".join(paths[:4])
+        report.approximated(
+            "script: paths", "volumes",
+            f"The script uses {named}{' and others' if len(paths) > 4 else ''}. The image or a volume must have them.",
+        )  # fmt: skip
+
+
+def _tools(plain: str, steps: list[Step], variables: list[str], request: Request) -> list[str]:
+    wanted = ["srun"] if steps or re.search(r"\bsrun\b", plain) else []
+    if re.search(r"\bscontrol\b", plain) or any("NODELIST" in name for name in variables):
+        wanted.append("scontrol")
+    if MODULES.search(plain):
+        wanted += [name for name in ("module", "ml", "spack") if re.search(rf"\b{name}\b", plain)]
+    return wanted
+
+
+def _how_it_runs(request: Request, steps: list[Step], wanted: list[str]) -> str:
+    said = []
+    if request.workers > 1:
+        said.append(
+            "Slurm runs the script on the first node only. Fairlot runs it in every worker, so commands outside of srun"
+            f" run {request.workers} times."
+        )
+    if steps:
+        said.append(
+            f"A small program named srun starts {request.tasks_per_worker} "
+            f"{'task' if request.tasks_per_worker == 1 else 'tasks'} in each worker."
+        )
+    others = [name for name in wanted if name != "srun"]
+    if others:
+        said.append(f"Small programs stand in for {', '.join(others)}.")
+    return " ".join(said) or "The script without its #SBATCH lines."

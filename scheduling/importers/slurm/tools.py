@@ -1,0 +1,189 @@
+"""The variables and programs of Slurm that a converted script finds: SLURM_* and small programs such as srun."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+from scheduling.importers.draft import JobDraft
+from scheduling.importers.slurm.directives import BatchScript
+from scheduling.importers.slurm.resources import Request
+
+# Options of srun whose value may be the next word.
+WITH_VALUE = (
+    "chdir", "constraint", "container-image", "container-mounts", "container-name", "container-workdir", "cpu-bind",
+    "cpus-per-gpu", "cpus-per-task", "error", "exclude", "export", "gpu-bind", "gpus", "gpus-per-node", "gpus-per-task",
+    "gres", "het-group", "hint", "input", "job-name", "jobid", "mem", "mem-per-cpu", "mem-per-gpu", "mpi", "nodelist",
+    "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "partition", "relative", "signal", "tasks-per-node",
+    "time",
+)  # fmt: skip
+COUNTED = {"ntasks", "ntasks-per-node", "tasks-per-node"}
+LETTERS_WITH_VALUE = "ABCDEFGJLMNPSTWcdeimnopqrtwx"
+_IGNORED = [f"--{name}" for name in WITH_VALUE if name not in COUNTED]
+_JOINED = " | \\\n    ".join(" | ".join(_IGNORED[at : at + 6]) for at in range(0, len(_IGNORED), 6))
+SRUN = f"""\
+#!/bin/sh
+# Runs the tasks of this worker. Options that concern nodes and resources have no effect.
+tasks=$SLURM_NTASKS_PER_NODE
+while [ $# -gt 0 ]; do
+  case $1 in
+    --ntasks-per-node=* | --tasks-per-node=*) tasks=${{1#*=}} ;;
+    --ntasks-per-node | --tasks-per-node) tasks=$2; shift ;;
+    --ntasks=*) tasks=$((${{1#*=}} / WORLD_SIZE)) ;;
+    --ntasks | -n) tasks=$(($2 / WORLD_SIZE)); shift ;;
+    -n?*) tasks=$((${{1#-n}} / WORLD_SIZE)) ;;
+    --*=*) ;;
+    {_JOINED}) shift ;;
+    -[{LETTERS_WITH_VALUE.replace("n", "")}]) shift ;;
+    -*) ;;
+    *) break ;;
+  esac
+  shift
+done
+[ "$tasks" -ge 1 ] || tasks=1
+workers=$WORLD_SIZE worker=$RANK task=0 running=
+while [ "$task" -lt "$tasks" ]; do
+  (
+    export SLURM_PROCID=$((worker * tasks + task)) SLURM_LOCALID=$task SLURM_NTASKS=$((workers * tasks))
+    export SLURM_NODEID=$worker SLURM_NNODES=$workers SLURM_NPROCS=$((workers * tasks))
+    if [ "$tasks" -gt 1 ]; then
+      export RANK=$SLURM_PROCID LOCAL_RANK=$task WORLD_SIZE=$((workers * tasks))
+      if [ "${{SLURM_GPUS_PER_TASK:-0}}" -ge 1 ]; then
+        first=$((task * SLURM_GPUS_PER_TASK)) last=$(((task + 1) * SLURM_GPUS_PER_TASK - 1))
+        all=${{CUDA_VISIBLE_DEVICES:-$(seq -s , 0 "$last")}}
+        export CUDA_VISIBLE_DEVICES=$(echo "$all" | cut -d , -f "$((first + 1))-$((last + 1))")
+      fi
+    fi
+    exec "$@"
+  ) &
+  running="$running $!" task=$((task + 1))
+done
+trap 'kill $running 2>/dev/null' TERM INT
+failed=0
+for one in $running; do
+  wait "$one" || failed=$?
+done
+exit "$failed"
+"""
+SCONTROL = """\
+#!/bin/sh
+# Prints the host names of the workers, the first one first.
+case "$1 $2" in
+  "show hostname" | "show hostnames")
+    if [ -r "$FAIRLOT_HOSTFILE" ]; then cut -d ' ' -f 1 "$FAIRLOT_HOSTFILE"; else echo "$MASTER_ADDR"; fi ;;
+  *) echo "scontrol $*: there is no Slurm here" >&2; exit 1 ;;
+esac
+"""
+NOTHING = """\
+#!/bin/sh
+echo "$(basename "$0") $*: this has no effect here, the image must contain the software" >&2
+"""
+TEXTS = {"srun": SRUN, "scontrol": SCONTROL}
+HOSTS = '"$(scontrol show hostnames | paste -s -d , -)"'
+# By variable, the text in a shell script that gives its value at run time.
+AT_RUN_TIME = {
+    "SLURM_JOB_ID": '"$FAIRLOT_JOB_ID"',
+    "SLURM_JOBID": '"$FAIRLOT_JOB_ID"',
+    "SLURM_ARRAY_JOB_ID": '"$FAIRLOT_JOB_ID"',
+    "SLURM_NODEID": '"$RANK"',
+    "SLURM_PROCID": '"$RANK"',
+    "SLURM_LOCALID": "0",
+    "SLURM_SUBMIT_DIR": '"$PWD"',
+    "SLURM_TMPDIR": '"${TMPDIR:-/tmp}"',
+    "SLURM_JOB_NODELIST": HOSTS,
+    "SLURM_NODELIST": HOSTS,
+    "SLURM_STEP_NODELIST": HOSTS,
+    "SLURM_LAUNCH_NODE_IPADDR": '"$MASTER_ADDR"',
+    "SLURMD_NODENAME": '"$(hostname)"',
+    "SLURM_RESTART_COUNT": '"$((FAIRLOT_EPOCH - 1))"',
+    "SLURM_JOB_USER": '"$LOGNAME"',
+}
+Static = Callable[[BatchScript, Request], str]
+# By variable, its value, if it is known before the job runs; "" if Slurm would not set it.
+BEFORE: dict[str, Static] = {
+    "SLURM_JOB_NAME": lambda script, request: script.value("job-name"),
+    "SLURM_NNODES": lambda script, request: str(request.workers),
+    "SLURM_JOB_NUM_NODES": lambda script, request: str(request.workers),
+    "SLURM_NTASKS": lambda script, request: str(request.workers * request.tasks_per_worker),
+    "SLURM_NPROCS": lambda script, request: str(request.workers * request.tasks_per_worker),
+    "SLURM_NTASKS_PER_NODE": lambda script, request: str(request.tasks_per_worker),
+    "SLURM_TASKS_PER_NODE": lambda script, request: str(request.tasks_per_worker),
+    "SLURM_CPUS_PER_TASK": lambda script, request: str(request.cpus_per_task or ""),
+    "SLURM_GPUS": lambda script, request: str(request.gpus_per_worker * request.workers),
+    "SLURM_GPUS_ON_NODE": lambda script, request: str(request.gpus_per_worker),
+    "SLURM_GPUS_PER_NODE": lambda script, request: str(request.gpus_per_worker),
+    "SLURM_GPUS_PER_TASK": lambda script, request: str(request.gpus_per_task or ""),
+    "SLURM_CPUS_ON_NODE": lambda script, request: str(request.cpus_per_task * request.tasks_per_worker or ""),
+    "SLURM_JOB_CPUS_PER_NODE": lambda script, request: str(
+        request.cpus_per_task * request.tasks_per_worker or ""
+    ),
+    "SLURM_JOB_PARTITION": lambda script, request: script.value("partition"),
+    "SLURM_JOB_ACCOUNT": lambda script, request: script.value("account"),
+    "SLURM_JOB_QOS": lambda script, request: script.value("qos"),
+}
+OF_ARRAYS = "SLURM_ARRAY_TASK_"
+
+
+def set_variables(
+    script: BatchScript, request: Request, draft: JobDraft, names: list[str], line_of: Callable[[str], int]
+) -> dict[str, str]:
+    """Sets the variables that the script uses and that are known now. Returns the others, with the text that gives
+    their value."""
+    exports: dict[str, str] = {}
+    for name in names:
+        source = f"line {line_of(rf'[$]{{?{name}')}: ${name}"
+        if name in AT_RUN_TIME:
+            exports[name] = AT_RUN_TIME[name]
+            draft.report.approximated(
+                source, "command", f"The command sets this variable to {AT_RUN_TIME[name]}."
+            )
+        elif name in BEFORE and (value := BEFORE[name](script, request)):
+            draft.variable(name, value, source, f"Set to {value[:60]}, as Slurm would.")
+        elif name.startswith(OF_ARRAYS) and "array" in script:
+            draft.report.mapped(source, f"variables.{name}", "Each job of the array has its own value.")
+        else:
+            draft.report.dropped(source, "This variable is not set.")
+    return exports
+
+
+def wrapped(
+    script: BatchScript, body: str, request: Request, exports: dict[str, str], wanted: list[str]
+) -> str:
+    """Returns the command that runs the body of a script with its variables and programs.
+
+    The command of a job is a script of /bin/sh. A script for another interpreter is written to a file first.
+    """
+    lines = []
+    runs = _runs(script.interpreter or ("bash",))
+    if wanted or runs:
+        lines.append("folder=$(mktemp -d)")
+    for name in wanted:
+        lines += [
+            _file(name, TEXTS.get(name, NOTHING), f"END_OF_{name.upper()}"),
+            f'chmod +x "$folder/{name}"',
+        ]
+    if wanted:
+        lines.append('export PATH="$folder:$PATH"')
+    if "srun" in wanted:
+        tasks, gpus = request.tasks_per_worker, request.gpus_per_task
+        lines.append(f"export SLURM_NTASKS_PER_NODE={tasks} SLURM_GPUS_PER_TASK={gpus}")
+    lines += [f"export {name}={value}" for name, value in exports.items()]
+    if not runs:
+        return "\n".join([*lines, body])
+    return "\n".join([*lines, _file("script", body, "END_OF_SCRIPT"), f'exec {runs} "$folder/script"'])
+
+
+def _runs(interpreter: tuple[str, ...]) -> str:
+    """Returns the words that run a script file; "" if /bin/sh can run the script as it is."""
+    words = list(interpreter)
+    if words and words[0].endswith("/env"):
+        words = [word for word in words[1:] if word != "-S"]
+    if words and words[0].startswith(("/bin/", "/usr/bin/")):
+        words[0] = words[0].rsplit("/", 1)[-1]
+    return "" if words in ([], ["sh"]) else shlex.join(words)
+
+
+def _file(name: str, text: str, end: str) -> str:
+    while f"\n{end}\n" in f"\n{text}\n":
+        end += "_"
+    return f"cat > \"$folder/{name}\" <<'{end}'\n{text.rstrip(chr(10))}\n{end}"
