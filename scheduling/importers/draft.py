@@ -113,14 +113,15 @@ class JobDraft:
 
     def secret_files(self, name: str, path: str, source: str, text: str, fate: Fate = Fate.MAPPED) -> None:
         """Mounts a secret as a folder."""
-        self._mount("secret_files", name, path, source, text, fate)
+        self._mount("secret_files", name, path, source=source, text=text, fate=fate)
 
     def volume(self, name: str, path: str, source: str, text: str = "") -> None:
         """Mounts a volume. It has to be granted by an operator, so the line always says so."""
         said = f"An operator must have granted your team a volume with the name {name}."
-        self._mount("volumes", name, path, source, f"{text} {said}".strip(), Fate.APPROXIMATED)
+        text = f"{text} {said}".strip()
+        self._mount("volumes", name, path, source=source, text=text, fate=Fate.APPROXIMATED)
 
-    def _mount(self, field: str, name: str, path: str, source: str, text: str, fate: Fate) -> None:
+    def _mount(self, field: str, name: str, path: str, *, source: str, text: str, fate: Fate) -> None:
         if not NAME.fullmatch(name):
             self.report.refused_at(
                 source, f"{name[:60]!r} is not a name that Fairlot accepts for this.", field

@@ -1,8 +1,8 @@
 """Reads foreign YAML and JSON: one or more documents, by the rules of YAML 1.1 as Kubernetes applies them, or of YAML
 1.2.
 
-The texts come from anywhere, so their size, their depth and the size to which aliases expand are limited. Duplicate keys
-are refused, because one of the two values would be lost without a warning.
+The texts come from anywhere, so their size, their depth and the size to which aliases expand are limited. Duplicate
+keys are refused, because one of the two values would be lost without a warning.
 """
 
 from __future__ import annotations

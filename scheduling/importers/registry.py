@@ -11,8 +11,8 @@ from scheduling.importers.report import Conversion, Report, Work
 from scheduling.spec.job_spec import NEW_NAMES, JobSpec
 
 UNKNOWN = (
-    "The format of this text was not recognised. Fairlot imports {formats}. A job specification of Fairlot needs at least"
-    " the fields name and command."
+    "The format of this text was not recognised. Fairlot imports {formats}. A job specification of Fairlot needs at"
+    " least the fields name and command."
 )
 
 
@@ -49,8 +49,8 @@ def recognise(text: str) -> Format | None:
 def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ()) -> Conversion:
     """Converts a foreign text to jobs, services and schedules. Never raises.
 
-    `name` is the name of the format; if it is "", the format is recognised. `known_generations` has the GPU types of the
-    cluster, if they are known.
+    `name` is the name of the format; if it is "", the format is recognised. `known_generations` has the GPU types of
+    the cluster, if they are known.
     """
     report = Report()
     found = next((one for one in FORMATS if one.name == name), None) if name else recognise(text)

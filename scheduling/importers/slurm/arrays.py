@@ -1,9 +1,10 @@
-"""Arrays of jobs: Fairlot has no arrays, so each task becomes a job of its own."""
+"""Arrays of jobs: Fairlot has no arrays, so each task becomes a job."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from scheduling.importers.report import Report, Work
 from scheduling.importers.slurm.directives import BatchScript
@@ -32,7 +33,7 @@ def each_task(script: BatchScript, works: list[Work], report: Report) -> list[Wo
     limit = f" All may run at once, not only {at_once[:9]} of them." if at_once else ""
     report.approximated(
         source, "variables.SLURM_ARRAY_TASK_ID",
-        f"Fairlot has no arrays. Each of the {len(tasks)} tasks becomes a job of its own.{limit}",
+        f"Fairlot has no arrays. Each of the {len(tasks)} tasks becomes a separate job.{limit}",
     )  # fmt: skip
     return [_task(work, number, tasks) for work in works for number in tasks]
 
@@ -57,7 +58,7 @@ def _range(first: int, last: int, by: int) -> Iterator[int]:
 
 
 def _task(work: Work, number: int, tasks: list[int]) -> Work:
-    steps = {later - earlier for earlier, later in zip(tasks, tasks[1:], strict=False)}
+    steps = {later - earlier for earlier, later in pairwise(tasks)}
     variables = {
         "SLURM_ARRAY_TASK_ID": str(number),
         "SLURM_ARRAY_TASK_COUNT": str(len(tasks)),

@@ -10,44 +10,42 @@ from dataclasses import dataclass, field
 from scheduling.importers.reading import parameter_in, template_in, templated
 from scheduling.importers.report import Report
 
-# sbatch's options with a value, by short letter; "" if there is none.
-WITH_VALUE = {
-    "account": "A", "array": "a", "batch": "", "bb": "", "bbf": "", "begin": "b", "chdir": "D", "cluster-constraint": "",
-    "clusters": "M", "comment": "", "constraint": "C", "container": "", "container-id": "", "container-env": "",
-    "container-image": "", "container-mounts": "", "container-name": "", "container-save": "", "container-workdir": "",
-    "core-spec": "S", "cores-per-socket": "", "cpu-freq": "", "cpus-per-gpu": "", "cpus-per-task": "c",
-    "deadline": "", "delay-boot": "", "dependency": "d", "distribution": "m", "error": "e", "exclude": "x", "export": "",
-    "export-file": "", "extra": "", "extra-node-info": "B", "gid": "", "gpu-bind": "", "gpu-freq": "", "gpus": "G",
-    "gpus-per-node": "", "gpus-per-socket": "", "gpus-per-task": "", "gres": "", "gres-flags": "", "hint": "", "input": "i",
-    "job-name": "J", "kill-on-invalid-dep": "", "licenses": "L", "mail-type": "", "mail-user": "", "mcs-label": "",
-    "mem": "", "mem-bind": "", "mem-per-cpu": "", "mem-per-gpu": "", "mincpus": "", "mpi": "", "network": "", "nodefile": "F",
-    "nodelist": "w", "nodes": "N", "ntasks": "n", "ntasks-per-core": "", "ntasks-per-gpu": "", "ntasks-per-node": "",
-    "ntasks-per-socket": "", "open-mode": "", "output": "o", "partition": "p", "power": "", "prefer": "", "priority": "",
-    "profile": "", "qos": "q", "reservation": "", "segment": "", "signal": "", "sockets-per-node": "", "switches": "",
-    "tasks-per-node": "", "thread-spec": "", "threads-per-core": "", "threads": "", "time": "t", "time-min": "", "tmp": "",
-    "tres-bind": "", "tres-per-task": "", "tres-per-node": "", "uid": "", "wait-all-nodes": "", "wckey": "", "wrap": "",
-    "workdir": "", "stepmgr": "",
-}  # fmt: skip
-WITHOUT_VALUE = {
-    "contiguous": "", "container-mount-home": "", "no-container-mount-home": "", "container-remap-root": "",
-    "no-container-remap-root": "", "container-writable": "", "container-readonly": "",
-    "no-container-entrypoint": "", "container-entrypoint": "", "hold": "H", "ignore-pbs": "", "no-requeue": "",
-    "oversubscribe": "s", "share": "", "overcommit": "O", "parsable": "", "quiet": "Q", "reboot": "", "requeue": "",
-    "resv-ports": "", "spread-job": "", "test-only": "", "use-min-nodes": "", "verbose": "v", "wait": "W", "help": "h",
-    "usage": "", "version": "V",
-}  # fmt: skip
+# sbatch's options with a value.
+WITH_VALUE = frozenset({
+    "account", "array", "batch", "bb", "bbf", "begin", "chdir", "cluster-constraint", "clusters", "comment",
+    "constraint", "container", "container-id", "container-env", "container-image", "container-mounts",
+    "container-name", "container-save", "container-workdir", "core-spec", "cores-per-socket", "cpu-freq",
+    "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot", "dependency", "distribution", "error", "exclude",
+    "export", "export-file", "extra", "extra-node-info", "gid", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
+    "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "hint", "input", "job-name",
+    "kill-on-invalid-dep", "licenses", "mail-type", "mail-user", "mcs-label", "mem", "mem-bind", "mem-per-cpu",
+    "mem-per-gpu", "mincpus", "mpi", "network", "nodefile", "nodelist", "nodes", "ntasks", "ntasks-per-core",
+    "ntasks-per-gpu", "ntasks-per-node", "ntasks-per-socket", "open-mode", "output", "partition", "power",
+    "prefer", "priority", "profile", "qos", "reservation", "segment", "signal", "sockets-per-node", "switches",
+    "tasks-per-node", "thread-spec", "threads-per-core", "threads", "time", "time-min", "tmp", "tres-bind",
+    "tres-per-task", "tres-per-node", "uid", "wait-all-nodes", "wckey", "wrap", "workdir", "stepmgr",
+})  # fmt: skip
+WITHOUT_VALUE = frozenset({
+    "contiguous", "container-mount-home", "no-container-mount-home", "container-remap-root",
+    "no-container-remap-root", "container-writable", "container-readonly", "no-container-entrypoint",
+    "container-entrypoint", "hold", "ignore-pbs", "no-requeue", "oversubscribe", "share", "overcommit",
+    "parsable", "quiet", "reboot", "requeue", "resv-ports", "spread-job", "test-only", "use-min-nodes",
+    "verbose", "wait", "help", "usage", "version",
+})  # fmt: skip
 # Options whose value is optional, and follows = only (or the short letter at once).
-OPTIONAL = {
-    "exclusive": "",
-    "get-user-env": "",
-    "nice": "",
-    "no-kill": "k",
-    "propagate": "",
-    "immediate": "I",
-}
+OPTIONAL = frozenset({
+    "exclusive", "get-user-env", "nice", "no-kill", "propagate", "immediate",
+})  # fmt: skip
+LONG = WITH_VALUE | WITHOUT_VALUE | OPTIONAL
+SHORT = {
+    "A": "account", "a": "array", "b": "begin", "D": "chdir", "M": "clusters", "C": "constraint", "S":
+    "core-spec", "c": "cpus-per-task", "d": "dependency", "m": "distribution", "e": "error", "x": "exclude", "B":
+    "extra-node-info", "G": "gpus", "i": "input", "J": "job-name", "L": "licenses", "F": "nodefile", "w":
+    "nodelist", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition", "q": "qos", "t": "time", "H":
+    "hold", "s": "oversubscribe", "O": "overcommit", "Q": "quiet", "v": "verbose", "W": "wait", "h": "help", "V":
+    "version", "k": "no-kill", "I": "immediate",
+}  # fmt: skip
 SAME = {"tasks-per-node": "ntasks-per-node", "workdir": "chdir", "share": "oversubscribe"}
-LONG = {**WITH_VALUE, **WITHOUT_VALUE, **OPTIONAL}
-SHORT = {letter: name for name, letter in LONG.items() if letter}
 HETEROGENEOUS = re.compile(r"#(?:SBATCH)\s+(?:hetjob|packjob)\b")
 OTHERS = re.compile(r"#(PBS|BSUB|COBALT|DW|BB|OAR|MSUB|FLUX)\b")
 
@@ -84,7 +82,8 @@ class BatchScript:
             if HETEROGENEOUS.match(line) and at <= end:
                 report.refused_at(
                     f"line {at}",
-                    "The script describes a heterogeneous job. All workers of a job are alike; submit one job for each part.",
+                    "The script describes a heterogeneous job. All workers of a job are alike. Submit one job for each"
+                    " part.",
                 )
                 return None
             if line.startswith("#SBATCH"):
@@ -153,7 +152,10 @@ def _end_of_header(lines: list[str]) -> int:
 
 
 def _not_expanded(parameter: str) -> str:
-    return f"Slurm does not replace variables in #SBATCH lines, and neither does Fairlot: {parameter[:60]}. Write the value."
+    return (
+        f"Slurm does not replace variables in #SBATCH lines, and neither does Fairlot: {parameter[:60]}. Write the"
+        " value."
+    )
 
 
 def _options(words: list[str]) -> Iterator[tuple[str, str | None]]:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+from accounting.core.wording import counted
 from scheduling.importers.amounts import NoAmount, size
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.gpus import model_of
@@ -67,7 +68,7 @@ class _Reader:
     def gpus(self) -> tuple[str, int] | None:
         """Returns the option that requests GPUs, and its number; None if there is none. Sets the GPU types."""
         named: list[tuple[str, int]] = []
-        for option in PER:
+        for option, per in PER.items():
             if option not in self.script:
                 continue
             source, found = self.script.source(option), self._counts(option)
@@ -83,7 +84,7 @@ class _Reader:
             if kind:
                 self.draft.generations([kind], source)
             named.append((option, count))
-            self.report.mapped(source, "gpus_per_worker", f"{count} GPUs for each {PER[option]}.")
+            self.report.mapped(source, "gpus_per_worker", f"{counted(count, 'GPU')} for each {per}.")
         return named[0] if named else None
 
     def _counts(self, option: str) -> list[tuple[str, int]]:

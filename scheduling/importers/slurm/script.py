@@ -12,7 +12,7 @@ from scheduling.importers.report import Fate, Report
 from scheduling.importers.slurm import tools
 from scheduling.importers.slurm.directives import BatchScript
 from scheduling.importers.slurm.resources import Request
-from scheduling.importers.slurm.settings import put_image, refuse_mounts
+from scheduling.importers.slurm.settings import NO_FOLDERS, put_image
 
 BEGINS = r"(?:^|[;&|(`!]|\b(?:then|do|else|exec|time|eval|if|while|sudo)\b|\$\(|[A-Z_]+=\S*\s)\s*(?:timeout\s+\S+\s+)?"
 SRUN = re.compile(rf"{BEGINS}srun\b(?P<rest>[^;&|]*)", re.MULTILINE)
@@ -128,8 +128,9 @@ def _first_worker(body: str, request: Request, report: Report) -> str:
 
 
 def _steps(plain: str, lines: _Lines) -> Iterator[Step]:
-    seen = 0
-    for found in SRUN.finditer(plain):
+    pattern = re.compile(r"^[^#\n]*\bsrun\b")
+    numbers = [at for at, line in enumerate(lines.lines, 1) if pattern.match(line)]
+    for seen, found in enumerate(SRUN.finditer(plain)):
         options: dict[str, str] = {}
         words = iter(_words(found["rest"]))
         for word in words:
@@ -144,13 +145,7 @@ def _steps(plain: str, lines: _Lines) -> Iterator[Step]:
                 else name[1:] in tools.LETTERS_WITH_VALUE
             )
             options[name] = value if equals else next(words, "") if takes else ""
-        seen += 1
-        numbers = [
-            at
-            for at, line in enumerate(lines.lines, 1)
-            if re.search(r"\bsrun\b", line) and line.lstrip()[:1] != "#"
-        ]
-        yield Step(numbers[min(seen, len(numbers)) - 1] if numbers else 0, options)
+        yield Step(numbers[min(seen, len(numbers) - 1)] if numbers else 0, options)
 
 
 def _words(text: str) -> list[str]:
@@ -175,7 +170,7 @@ def _refuse_what_cannot_run(
         if {"--container-mounts", "--container-mount"} & step.options.keys():
             report.refused_at(
                 f"{source} --container-mounts",
-                "Folders of the node cannot be mounted. Ask an operator for a volume, and list it in the field volumes.",
+                NO_FOLDERS,
                 "volumes",
             )
         if request.workers == 1:
@@ -194,8 +189,8 @@ def _refuse_what_cannot_run(
     if request.workers > 1 and not steps and (found := ELSEWHERE.search(plain)):
         report.refused_at(
             lines.source(found["program"]),
-            f"On Slurm, {found['program']} starts programs on other nodes. Workers of a job cannot log in to each other,"
-            " and every worker runs the whole script. Start the program with srun or torchrun.",
+            f"On Slurm, {found['program']} starts programs on other nodes. Workers of a job cannot log in to each"
+            " other, and every worker runs the whole script. Start the program with srun or torchrun.",
             "command",
         )
 

@@ -12,6 +12,9 @@ from scheduling.importers.slurm.resources import models_in
 MOST_HOURS, MOST_GRACE = 8760, 3600
 DAYS = re.compile(r"(?:(\d{1,6})-)?(\d{1,8})(?::(\d{1,6}))?(?::(\d{1,6}))?", re.ASCII)
 SIGNAL = re.compile(r"(?:[RB]{1,2}:)?([A-Za-z0-9]+)(?:@(\d{1,6}))?", re.ASCII)
+NO_FOLDERS = (
+    "Folders of the node cannot be mounted. Ask an operator for a volume, and list it in the field volumes."
+)
 NO_SHELL = "Fairlot runs the job where the portal says; nothing of your shell reaches it."
 # By option, the consequence of leaving it out.
 WITHOUT = {
@@ -69,8 +72,8 @@ def put_settings(script: BatchScript, draft: JobDraft) -> None:
 
 
 def minutes_of(text: str) -> float | None:
-    """Returns a time limit of Slurm in minutes: 30, 30:00, 1:30:00, 1-12, 1-12:30 or 1-12:30:00. Returns None if the
-    text is none of these."""
+    """Returns a time limit of Slurm in minutes: 30, 30:00, 1:30:00, 1-12, 1-12:30 or 1-12:30:00. Returns None for
+    any other text."""
     found = DAYS.fullmatch(text.strip())
     if not found:
         return None
@@ -172,7 +175,7 @@ def _container(script: BatchScript, draft: JobDraft) -> None:
         put_image(script.value("container-image"), script.source("container-image"), draft)
     for name in ("container-mounts", "container"):
         if name in script:
-            refuse_mounts(script.source(name), draft)
+            draft.report.refused_at(script.source(name), NO_FOLDERS, "volumes")
 
 
 def put_image(image: str, source: str, draft: JobDraft) -> None:
@@ -186,11 +189,3 @@ def put_image(image: str, source: str, draft: JobDraft) -> None:
         )
     else:
         draft.put("environment", re.sub(r"^(?:[^@/]*@)?([^#/]+)#", r"\1/", plain), source)
-
-
-def refuse_mounts(source: str, draft: JobDraft) -> None:
-    draft.report.refused_at(
-        source,
-        "Folders of the node cannot be mounted. Ask an operator for a volume, and list it in the field volumes.",
-        "volumes",
-    )

@@ -174,7 +174,7 @@ def wrapped(
 
 
 def _runs(interpreter: tuple[str, ...]) -> str:
-    """Returns the words that run a script file; "" if /bin/sh can run the script as it is."""
+    """Returns the words that run a script file; "" if /bin/sh can run the script itself."""
     words = list(interpreter)
     if words and words[0].endswith("/env"):
         words = [word for word in words[1:] if word != "-S"]
