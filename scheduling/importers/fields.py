@@ -27,7 +27,7 @@ class Fields:
 
     @classmethod
     def of(cls, document: Document, report: Report) -> Fields:
-        return cls(document.data if isinstance(document.data, dict) else {}, "", document, report)
+        return cls(document.data if isinstance(document.data, dict) else {}, document.path, document, report)
 
     def __contains__(self, name: str) -> bool:
         return self.data.get(name) is not None

@@ -67,6 +67,7 @@ class Document:
     """
 
     data: Any
+    path: str = ""  # of the document itself: "" if it is the only one
     raw: dict[str, str] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     doubtful: dict[str, str] = field(default_factory=dict)
@@ -107,8 +108,10 @@ def read_documents(text: str, version: Yaml) -> list[Document]:
     except yaml.YAMLError as error:
         raise _unreadable(error, text) from None
     reader = _Reader(version)
-    found = [reader.document(node) for node in nodes if node is not None]
-    return [document for document in found if document.data is not None]
+    filled = [node for node in nodes if node is not None and (node.value or node.style is not None)]
+    if len(filled) == 1:
+        return [reader.document(filled[0], "")]
+    return [reader.document(node, f"document {at}") for at, node in enumerate(filled, 1)]
 
 
 def check_text(text: str) -> None:
@@ -252,10 +255,10 @@ class _Reader:
         self.version = version
         self.count = 0
 
-    def document(self, node: yaml.Node) -> Document:
+    def document(self, node: yaml.Node, path: str) -> Document:
         document = Document(None)
-        data = self._value(node, "", 0, document)
-        return Document(data, document.raw, document.lines, document.doubtful)
+        data = self._value(node, path, 0, document)
+        return Document(data, path, document.raw, document.lines, document.doubtful)
 
     def _value(self, node: yaml.Node, path: str, depth: int, document: Document) -> Any:
         self.count += 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scheduling.importers import slurm
-from scheduling.importers.reading import Source, Unreadable, check_text
+from scheduling.importers import kubernetes, slurm
+from scheduling.importers.reading import Source, Unreadable, Yaml, check_text, leaves, remark_doubtful
 from scheduling.importers.report import Conversion, Report, Work
 from scheduling.spec.job_spec import NEW_NAMES, JobSpec
 
@@ -21,17 +21,24 @@ class Format:
     """A foreign format.
 
     `recognise` returns whether a text is in the format; it also recognises texts with mistakes. `convert` returns the
-    works, and adds a line to the report for each field. It may raise Unreadable.
+    works, and adds a line to the report for what became of the fields. It may raise Unreadable.
+
+    If `version` is a version of YAML, each field of the documents that no line covers gets a line that says that it is
+    dropped. Other formats do this themselves.
     """
 
     name: str
     label: str
     recognise: Callable[[Source], bool]
     convert: Callable[[Source, Report, Sequence[str]], list[Work]]
+    version: Yaml | None = None
 
 
 # In the order in which they are tried.
-FORMATS: tuple[Format, ...] = (Format("slurm", "Slurm batch script", slurm.recognise, slurm.convert),)
+FORMATS: tuple[Format, ...] = (
+    Format("slurm", "Slurm batch script", slurm.recognise, slurm.convert),
+    Format("kubernetes", "Kubernetes objects", kubernetes.recognise, kubernetes.convert, Yaml.V1_1),
+)
 
 
 def recognise(text: str) -> Format | None:
@@ -61,7 +68,11 @@ def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ())
     works: list[Work] = []
     try:
         check_text(text)
-        works = found.convert(Source(text), report, known_generations)
+        source = Source(text)
+        works = found.convert(source, report, known_generations)
+        for document in source.documents(found.version) if found.version else ():
+            remark_doubtful(report, document)
+            report.drop_the_rest(leaves(document.data, document.path))
     except Unreadable as error:
         report.refused_at(error.where, str(error))
     if not works and not report.refused:

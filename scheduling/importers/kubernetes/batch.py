@@ -1,0 +1,302 @@
+"""Jobs, CronJobs, JobSets, Pods, and the Jobs of Volcano."""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from scheduling.importers.draft import JobDraft
+from scheduling.importers.fields import Fields
+from scheduling.importers.kubernetes.metadata import QUEUE, drop_template_metadata, put_labels
+from scheduling.importers.kubernetes.objects import Objects
+from scheduling.importers.kubernetes.pods import PodTemplate
+from scheduling.importers.kubernetes.roles import Role, put_roles
+from scheduling.importers.report import Fate, Work, WorkKind
+from scheduling.timetable.cron import Cron
+
+INDEX = "JOB_COMPLETION_INDEX"
+MOST_COMPLETIONS = 100
+MACROS = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
+          "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *"}  # fmt: skip
+# Fields of jobs that Fairlot decides itself, with the consequence.
+OF_JOBS = {
+    "backoffLimit": "A program that fails ends its job. Submit it again with Try again.",
+    "backoffLimitPerIndex": "A program that fails ends its job. Submit it again with Try again.",
+    "maxFailedIndexes": "When one worker fails, the job has failed.",
+    "podFailurePolicy": "A program that fails ends its job. After a lost node Fairlot starts it again.",
+    "successPolicy": "A job succeeds when all its workers succeed.",
+    "failurePolicy": "A program that fails ends its job. After a lost node Fairlot starts it again.",
+    "ttlSecondsAfterFinished": "The job stays in the list after its end.",
+    "suspend": "The job is not held: it starts as soon as it gets GPUs.",
+    "manualSelector": "Fairlot selects its pods itself.",
+    "selector": "Fairlot selects its pods itself.",
+    "podReplacementPolicy": "Fairlot starts lost workers again itself.",
+    "managedBy": "Fairlot runs the job.",
+    "activeDeadlineSeconds": "Fairlot does not stop a job after a time.",
+    "network": "Workers reach the first one at MASTER_ADDR.",
+    "startupPolicy": "All workers of a job start together.",
+    "coordinator": "Workers reach the first one at MASTER_ADDR.",
+}
+
+
+def drop_known(fields: Fields, consequences: dict[str, str], draft: JobDraft) -> None:
+    for name, text in consequences.items():
+        if name in fields and not draft.report.covers(fields.at(name)):
+            draft.report.dropped(fields.at(name), text)
+
+
+def pod(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
+    if PodTemplate(root, objects, draft).put() is None:
+        return []
+    return draft.finish()
+
+
+def job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
+    """Returns the job, or one job for each completion if not all run at once."""
+    completions = put_job(root.section("spec"), objects, draft)
+    works = draft.finish()
+    return [one for work in works for one in each_completion(work, completions)]
+
+
+def put_job(spec: Fields, objects: Objects, draft: JobDraft) -> list[int]:
+    """Sets the fields of a Job's specification. Returns the numbers of its completions if each becomes a job."""
+    template = spec.section("template")
+    drop_template_metadata(template, draft)
+    pods = PodTemplate(template, objects, draft)
+    completions = _completions(spec, pods)
+    pods.put()
+    _deadline(spec, draft)
+    drop_known(spec, OF_JOBS, draft)
+    return completions
+
+
+def _completions(spec: Fields, pods: PodTemplate) -> list[int]:
+    """Sets the workers from parallelism and completions. Returns the completions that become jobs."""
+    draft, report = pods.draft, pods.draft.report
+    at_once, all_of_them = spec.whole("parallelism"), spec.whole("completions")
+    indexed = spec.text("completionMode") == "Indexed"
+    if "completionMode" in spec:
+        report.mapped(
+            spec.at("completionMode"), "workers", "Each worker knows its number from RANK." if indexed else ""
+        )
+    number = all_of_them if all_of_them is not None else 1 if at_once is None else at_once
+    for name in ("parallelism", "completions"):
+        if name in spec:
+            report.mapped(spec.at(name), "workers")
+    if at_once == 0:
+        report.dropped(spec.at("parallelism"), "The job is not held: it starts as soon as it gets GPUs.")
+        at_once = 1
+    if number > (at_once or 1):
+        source = spec.at("completions")
+        if number > MOST_COMPLETIONS:
+            report.refused_at(
+                source,
+                f"The Job runs {number} pods, {at_once or 1} at once. At most {MOST_COMPLETIONS} become jobs.",
+            )
+            return []
+        text = f"Each of the {number} completions becomes a job. All may run at once."
+        report.approximated(source, "", text)
+        return list(range(number)) if indexed else [-1] * number
+    workers = at_once or 1
+    if workers > number:
+        report.approximated(spec.at("parallelism"), "workers", f"{number} completions need {number} workers.")
+        workers = max(1, number)
+    if "parallelism" in spec:
+        fate = Fate.MAPPED if workers == 1 or indexed else Fate.APPROXIMATED
+        text = "All workers start together. When one fails, the job fails." if workers > 1 else ""
+        draft.put("workers", workers, spec.at("parallelism"), text, fate)
+    if indexed:
+        pods.at_start[INDEX] = '"$RANK"'
+    return []
+
+
+def each_completion(work: Work, completions: list[int]) -> list[Work]:
+    """Returns one work for each completion, or the work itself if there are none."""
+    if not completions:
+        return [work]
+    found = []
+    for at, index in enumerate(completions):
+        variables = dict(work.spec.get("variables", {}))
+        if index >= 0:
+            variables[INDEX] = str(index)
+        spec: dict[str, Any] = {**work.spec, "name": f"{work.name[:108]}-{at}"}
+        if variables:
+            spec["variables"] = variables
+        found.append(Work(work.kind, spec, work.options))
+    return found
+
+
+def _deadline(spec: Fields, draft: JobDraft) -> None:
+    seconds = spec.whole("activeDeadlineSeconds")
+    if seconds and seconds / 3600 <= 8760 and "deadline_hours" not in draft:
+        draft.put(
+            "deadline_hours", round(seconds / 3600, 4), spec.at("activeDeadlineSeconds"),
+            "Fairlot does not stop a job at its deadline. The job's page warns if the job will miss it, counted"
+            " from the"
+            " submission.", Fate.APPROXIMATED,
+        )  # fmt: skip
+
+
+def cron_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
+    """Returns a schedule."""
+    spec, report = root.section("spec"), draft.report
+    options = _timetable(spec, draft)
+    template = spec.section("jobTemplate")
+    put_labels(template.section("metadata"), draft)
+    if put_job(template.section("spec"), objects, draft):
+        report.refused_at(
+            template.section("spec").at("completions"),
+            "A schedule submits one job at each due time.",
+            "workers",
+        )
+        return []
+    drop_known(
+        spec,
+        {
+            "suspend": "The schedule is not paused. Pause it on its page.",
+            "successfulJobsHistoryLimit": "All runs stay in the list.",
+            "failedJobsHistoryLimit": "All runs stay in the list.",
+        },
+        draft,
+    )
+    return draft.finish(WorkKind.SCHEDULE, options) if options else []
+
+
+def _timetable(spec: Fields, draft: JobDraft) -> dict[str, Any] | None:
+    """Returns the options of the schedule; None if its expression is refused."""
+    report, source = draft.report, spec.at("schedule")
+    expression, zone = spec.text("schedule").strip(), spec.text("timeZone")
+    for prefix in ("CRON_TZ=", "TZ="):
+        if expression.startswith(prefix):
+            zone, _, expression = expression.removeprefix(prefix).partition(" ")
+    expression = MACROS.get(expression, " ".join(expression.split()).replace("?", "*"))
+    try:
+        Cron(expression, ZoneInfo(zone or "UTC"))
+    except (ValueError, KeyError, OSError) as error:
+        report.refused_at(source, f"The timetable is not accepted: {str(error)[:200]}.", "expression")
+        return None
+    report.mapped(source, "expression", f"{expression} in the time zone {zone or 'UTC'}.")
+    if "timeZone" in spec:
+        report.mapped(spec.at("timeZone"), "time_zone")
+    else:
+        report.defaulted(
+            "time_zone", "Kubernetes uses the time zone of its controller, which is usually UTC."
+        )
+    policy = spec.text("concurrencyPolicy") or "Allow"
+    overlap = {"Allow": "allow", "Forbid": "forbid", "Replace": "replace"}.get(policy)
+    if overlap is None:
+        report.refused_at(spec.at("concurrencyPolicy"), "This is not Allow, Forbid or Replace.", "overlap")
+        return None
+    if "concurrencyPolicy" in spec:
+        report.mapped(spec.at("concurrencyPolicy"), "overlap")
+    else:
+        report.defaulted("overlap", "Without a concurrencyPolicy, runs may overlap.")
+    options: dict[str, Any] = {
+        "expression": expression, "time_zone": zone or "UTC", "overlap": overlap, "missed": "once",
+    }  # fmt: skip
+    deadline = spec.whole("startingDeadlineSeconds")
+    if deadline is not None and deadline >= 0:
+        options["catch_up_seconds"] = deadline
+        report.mapped(spec.at("startingDeadlineSeconds"), "catch_up_seconds")
+    return options
+
+
+def job_set(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
+    """Returns one job whose workers are the pods of all replicated jobs."""
+    spec, report = root.section("spec"), draft.report
+    roles = []
+    for one in spec.sections("replicatedJobs"):
+        inner = one.section("template", "spec")
+        replicas, at_once = one.whole("replicas", 1) or 1, inner.whole("parallelism", 1) or 1
+        drop_template_metadata(one.section("template"), draft)
+        drop_template_metadata(inner.section("template"), draft)
+        for name in ("parallelism", "completions"):
+            if name in inner:
+                report.mapped(inner.at(name), "workers")
+        completions = inner.whole("completions")
+        if completions and completions > at_once:
+            report.refused_at(
+                inner.at("completions"), "Not all pods run at once. Submit them as separate jobs."
+            )
+        if one.items("dependsOn"):
+            report.refused_at(
+                one.at("dependsOn"), "All workers of a job start together. Submit the later part afterwards."
+            )
+        source = one.at("replicas") if "replicas" in one else one.at("name")
+        for field in ("name", "groupName", "completionMode"):
+            for fields in (one, inner):
+                if field in fields:
+                    report.mapped(fields.at(field), "workers")
+        drop_known(inner, OF_JOBS, draft)
+        roles.append(
+            Role(one.text("name") or "workers", replicas * at_once, inner.section("template"), source)
+        )
+    if not roles:
+        report.refused_at(spec.at("replicatedJobs"), "The JobSet has no replicated jobs.")
+        return []
+    put_roles(roles, objects, draft)
+    drop_known(spec, OF_JOBS, draft)
+    return draft.finish()
+
+
+def volcano_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
+    """Returns one job whose workers are the pods of all tasks."""
+    spec, report = root.section("spec"), draft.report
+    roles = []
+    for one in spec.sections("tasks"):
+        source = one.at("replicas") if "replicas" in one else one.at("name")
+        if "name" in one:
+            report.mapped(one.at("name"), "workers")
+        drop_template_metadata(one.section("template"), draft)
+        drop_known(one, {
+            "policies": "A job succeeds when all its workers succeed, and fails when one fails.",
+            "minAvailable": "All workers of a job start together.",
+            "maxRetry": OF_JOBS["backoffLimit"],
+            "topologyPolicy": "The cluster places workers on the processors of a node.",
+        }, draft)  # fmt: skip
+        replicas = one.whole("replicas", 1)
+        roles.append(
+            Role(
+                one.text("name") or "workers",
+                1 if replicas is None else replicas,
+                one.section("template"),
+                source,
+            )
+        )
+    total, least = sum(role.count for role in roles), spec.whole("minAvailable")
+    if least is not None and least > total:
+        report.refused_at(
+            spec.at("minAvailable"), f"The job needs {least} pods and has {total}. It could never start."
+        )
+    elif least is not None and least < total:
+        report.approximated(
+            spec.at("minAvailable"), "workers", f"All {total} workers start together, not only {least}."
+        )
+    elif least is not None:
+        report.mapped(spec.at("minAvailable"), "workers", "All workers start together.")
+    plugins = spec.section("plugins")
+    for name in plugins:
+        if name in {"ssh", "mpi"} and total > 1:
+            report.refused_at(
+                plugins.at(name),
+                "Workers of a job cannot log in to each other. Start the program with torchrun.",
+            )
+        elif name in {"pytorch", "svc", "env", "ssh", "mpi"}:
+            report.approximated(
+                plugins.at(name), "", "Fairlot sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT instead."
+            )
+        else:
+            report.dropped(plugins.at(name), "Fairlot has no such plug-in.")
+    if not roles:
+        report.refused_at(spec.at("tasks"), "The job has no tasks.")
+        return []
+    put_roles(roles, objects, draft)
+    drop_known(spec, {
+        "queue": QUEUE, "schedulerName": "Fairlot schedules the job.",
+        "policies": "A job succeeds when all its workers succeed, and fails when one fails.",
+        "maxRetry": OF_JOBS["backoffLimit"], "priorityClassName": "Use the field priority to order your own jobs.",
+        "volumes": "Only volumes of the pods are taken over.", "networkTopology": "Fairlot places workers close"
+                " together.",
+        "ttlSecondsAfterFinished": OF_JOBS["ttlSecondsAfterFinished"],
+    }, draft)  # fmt: skip
+    return draft.finish()

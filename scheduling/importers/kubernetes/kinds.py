@@ -1,0 +1,52 @@
+"""Converts each kind of object that runs programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scheduling.importers.draft import JobDraft
+from scheduling.importers.fields import Fields
+from scheduling.importers.kubernetes import batch, ray, training
+from scheduling.importers.kubernetes.metadata import put_metadata
+from scheduling.importers.kubernetes.objects import OTHERS, Objects
+from scheduling.importers.report import Work
+
+Converter = Callable[[Fields, Objects, JobDraft], list[Work]]
+CONVERTERS: dict[str, Converter] = {
+    "Job": batch.job,
+    "CronJob": batch.cron_job,
+    "Pod": batch.pod,
+    "JobSet": batch.job_set,
+    "Volcano Job": batch.volcano_job,
+    "PyTorchJob": training.pytorch_job,
+    "MPIJob": training.mpi_job,
+    "TrainJob": training.train_job,
+    "RayJob": ray.ray_job,
+}
+VOLCANO = "batch.volcano.sh/"
+
+
+def convert_object(root: Fields, objects: Objects) -> list[Work]:
+    """Returns the works of one object. Refuses kinds that run programs and that are not known."""
+    kind, version = root.text("kind"), root.text("apiVersion")
+    report = root.report
+    if not kind or not version:
+        report.refused_at(root.path or "kind", "This object has no kind or no apiVersion.")
+        return []
+    if kind in OTHERS:
+        report.dropped(root.path or "kind", f"{kind}: {OTHERS[kind]}")
+        return []
+    converter = CONVERTERS.get("Volcano Job" if version.startswith(VOLCANO) else kind)
+    if converter is None:
+        report.refused_at(
+            root.at("kind"), f"{kind[:60]} is not imported. Fairlot imports {', '.join(sorted(CONVERTERS))}."
+        )
+        return []
+    report.mapped(root.at("apiVersion"), "")
+    report.mapped(root.at("kind"), "", f"A {kind}.")
+    draft = JobDraft(report, known_generations=objects.known_generations)
+    put_metadata(root.section("metadata"), draft)
+    works = converter(root, objects, draft)
+    if "status" in root:
+        report.dropped(root.at("status"), "The state of the object in its cluster has no meaning here.")
+    return works
