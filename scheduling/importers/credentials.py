@@ -55,6 +55,12 @@ def has_credential(value: str) -> bool:
     return any(not is_placeholder(found[1]) for found in IN_URL.finditer(value))
 
 
+def redacted(text: str) -> str:
+    """Returns the text with "…" in place of tokens, private keys and passwords in URLs."""
+    text = VALUES.sub("…", text)
+    return IN_URL.sub(lambda found: found[0] if is_placeholder(found[1]) else "…@", text)
+
+
 def credential_in_script(script: str) -> str:
     """Returns what in a script contains a credential: the name of the variable or option, or "a value". Returns "" if
     nothing does."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduling.importers import kubernetes, slurm
+from scheduling.importers.credentials import has_credential, redacted
 from scheduling.importers.reading import Source, Unreadable, Yaml, check_text, leaves, remark_doubtful
 from scheduling.importers.report import Conversion, Report, Work
 from scheduling.spec.job_spec import NEW_NAMES, JobSpec
@@ -77,7 +79,23 @@ def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ())
         report.refused_at(error.where, str(error))
     if not works and not report.refused:
         report.refused_at("", "The text contains nothing that Fairlot can run.")
-    return Conversion(found.name, found.label, () if report.refused else tuple(works), report.lines)
+    _refuse_credentials(works, report)
+    lines = tuple(
+        replace(line, source=redacted(line.source), text=redacted(line.text)) for line in report.lines
+    )
+    return Conversion(found.name, found.label, () if report.refused else tuple(works), lines)
+
+
+def _refuse_credentials(works: Sequence[Work], report: Report) -> None:
+    """Adds a refused line for each field of a specification that contains a credential, wherever it came from."""
+    for work in works:
+        for name, value in [*work.spec.items(), *work.options.items()]:
+            if has_credential(json.dumps(value, default=str)):
+                report.refused_at(
+                    "",
+                    f"The field {name} would contain a credential. Store it as a secret, and name the secret.",
+                    name,
+                )
 
 
 def is_own(source: Source) -> bool:
