@@ -87,6 +87,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "submit": PAGE,
     "submit?clone={job}": ASTRO,
     "convert_spec": POSTED,
+    "job_schema": OPEN,
     "sessions": PAGE,
     "session_new": PAGE,
     "session": ASTRO,
