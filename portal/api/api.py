@@ -7,6 +7,7 @@ from portal.api.auth import Bearer, Session
 from portal.api.budgets.endpoints import router as budgets
 from portal.api.clusters.endpoints import router as clusters
 from portal.api.clusters.gpu_map import router as cluster
+from portal.api.conversions.endpoints import router as conversions
 from portal.api.departures.endpoints import router as departures
 from portal.api.document import DocumentedAPI
 from portal.api.fairness.endpoints import router as fairness
@@ -49,6 +50,7 @@ api = DocumentedAPI(
 for router in (
     jobs,
     files,
+    conversions,
     services,
     sessions,
     schedules,

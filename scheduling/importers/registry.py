@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from scheduling.importers import kubernetes, slurm
 from scheduling.importers.credentials import has_credential, redacted
 from scheduling.importers.reading import Source, Unreadable, Yaml, check_text, leaves, remark_doubtful
-from scheduling.importers.report import Conversion, Report, Work
+from scheduling.importers.report import Conversion, Line, Report, Work
 from scheduling.spec.job_spec import NEW_NAMES, JobSpec
 
 UNKNOWN = (
@@ -80,10 +80,12 @@ def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ())
     if not works and not report.refused:
         report.refused_at("", "The text contains nothing that Fairlot can run.")
     _refuse_credentials(works, report)
-    lines = tuple(
-        replace(line, source=redacted(line.source), text=redacted(line.text)) for line in report.lines
-    )
+    lines = tuple(map(_redacted, report.lines))
     return Conversion(found.name, found.label, () if report.refused else tuple(works), lines)
+
+
+def _redacted(line: Line) -> Line:
+    return Line(line.fate, redacted(line.source), redacted(line.target), redacted(line.text))
 
 
 def _refuse_credentials(works: Sequence[Work], report: Report) -> None:

@@ -17,6 +17,7 @@ import portal.api
 from accounting.actions import set_budget, set_quota
 from portal.tokens.actions import create_token
 from scheduling.models import Job
+from scheduling.spec.job_spec import JobSpec
 from tests.portal.scene import Scene, book
 
 JSON = "application/json"
@@ -171,6 +172,28 @@ def test_the_documentation_shows_a_body_that_is_right(scene: Scene, call) -> Non
     assert call("post", "/jobs", example | {"team": "astro", "even_if_never": True}).status_code == 201
     bulk = schemas["NewJobs"]["example"]
     assert call("post", "/jobs/bulk", bulk | {"team": "astro"}).status_code == 201
+
+
+def test_a_foreign_text_is_converted_and_nothing_is_saved(scene: Scene, call) -> None:
+    before = Job.objects.count()
+    text = "#!/bin/bash\n#SBATCH -J slurm --gres=gpu:2 -A lab\npython train.py\n"
+    shown = call("post", "/convert", {"text": text}).json()
+    assert (shown["format"], [one["kind"] for one in shown["works"]]) == ("slurm", ["job"])
+    assert shown["works"][0]["spec"]["gpus_per_worker"] == 2
+    assert JobSpec.from_yaml(shown["works"][0]["yaml"]) == JobSpec.parse(shown["works"][0]["spec"])
+    assert ("line 2: -A", "dropped") in [(one["source"], one["fate"]) for one in shown["report"]]
+    assert Job.objects.count() == before
+
+
+def test_a_text_that_cannot_be_converted_has_a_report_alone(call) -> None:
+    text = "apiVersion: v1\nkind: Pod\nspec: {hostNetwork: true, containers: [{image: a, command: [b]}]}"
+    for body, says in (({"text": text}, "network"), ({"text": "a: b"}, "not recognised")):
+        shown = call("post", "/convert", body).json()
+        assert shown["works"] == []
+        assert shown["report"][0]["fate"] == "refused"
+        assert says in shown["report"][0]["text"]
+    wrong = call("post", "/convert", {"text": text, "format": "cobol"})
+    assert (wrong.status_code, "Choose one of: slurm" in wrong.json()["problems"]["format"]) == (422, True)
 
 
 def test_preflight_answers_and_changes_nothing(call) -> None:

@@ -1,0 +1,48 @@
+"""The endpoint that converts files of other systems to job specifications."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ninja import Router
+
+from accounting.core.wording import unknown_choice
+from portal.api.conversions import schemas
+from portal.submit.imported import known_generations, worst_first
+from portal.user_request import ApiRequest
+from scheduling.importers.registry import FORMATS, convert
+from scheduling.importers.report import Work
+from scheduling.spec.job_spec import JobSpec, SpecError
+
+router = Router(tags=["Jobs"])
+
+
+@router.post("/convert", response=schemas.Conversion, url_name="convert")
+def convert_text(request: ApiRequest, new: schemas.NewConversion) -> dict[str, Any]:
+    """Converts a text of another system to jobs, services and schedules, and reports what became of each of its fields.
+
+    Nothing is saved or submitted. A text that cannot be converted has a report with `refused` lines and no works.
+    """
+    names = [one.name for one in FORMATS]
+    if new.format and new.format not in names:
+        raise SpecError({"format": unknown_choice("format", new.format, names)})
+    found = convert(new.text, name=new.format, known_generations=known_generations())
+    return {
+        "format": found.format,
+        "label": found.label,
+        "works": [_show(work) for work in found.works],
+        "report": [
+            {"fate": line.fate, "source": line.source, "target": line.target, "text": line.text}
+            for line in worst_first(found.report)
+        ],
+    }
+
+
+def _show(work: Work) -> dict[str, Any]:
+    return {
+        "kind": work.kind,
+        "name": work.name,
+        "spec": work.spec,
+        "options": work.options,
+        "yaml": JobSpec.parse(dict(work.spec)).to_yaml(),
+    }

@@ -1,0 +1,55 @@
+"""Request and response schemas of the endpoint that converts files of other systems."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from ninja import Field, Schema
+from pydantic import ConfigDict
+
+from portal.api.fields import Line
+from scheduling.importers.reading import LONGEST
+
+
+class NewConversion(Schema):
+    """A text of another system, such as a Slurm batch script or a Kubernetes Job."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {"text": "#!/bin/bash\n#SBATCH --job-name=train\n#SBATCH --gres=gpu:4\npython train.py\n"}
+        }
+    )
+
+    text: Annotated[str, Field(max_length=LONGEST)]
+    format: Line = Field("", description="Name of the format, such as `slurm`. If it is empty, the format is recognised.")
+
+
+class FoundWork(Schema):
+    """A job, service or schedule that the text describes. `POST` its `spec` with `options` to create it."""
+
+    kind: Literal["job", "service", "schedule"]
+    name: str
+    spec: dict[str, Any] = Field(description="The job specification.")
+    options: dict[str, Any] = Field(
+        description="The other fields of a service or schedule, as `POST /api/v1/services` and `POST /api/v1/schedules`"
+        " take them; empty for a job."
+    )
+    yaml: str = Field(description="The job specification as YAML.")
+
+
+class ReportLine(Schema):
+    fate: Literal["mapped", "defaulted", "approximated", "dropped", "refused"] = Field(
+        description="What became of the field: `mapped` (the result says the same), `defaulted` (the text says nothing,"
+        " and a value was chosen), `approximated` (the result says something similar), `dropped` (it has no effect), or"
+        " `refused` (it cannot be imported, so there is no result)."
+    )
+    source: str = Field(description="Path or line of the field in the text; empty if the text has no such field.")
+    target: str = Field(description="Field of the result; empty if there is none.")
+    text: str = Field(description="The consequence in plain words.")
+
+
+class Conversion(Schema):
+    format: str = Field(description="Name of the format; empty if it was not recognised.")
+    label: str = Field(description="The format in plain words; empty if it was not recognised.")
+    works: list[FoundWork] = Field(description="What the text describes. Empty if a line of the report is `refused`.")
+    report: list[ReportLine] = Field(description="What became of each field of the text; refused fields first.")
