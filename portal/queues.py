@@ -33,6 +33,7 @@ TASKS: dict[str, tuple[str, ...]] = {
         "scheduling.tasks.delete_unwanted_files",
         "scheduling.tasks.price_classes",
         "scheduling.tasks.prune",
+        "scheduling.tasks.remove_code",
         "scheduling.tasks.remove_files",
         "scheduling.tasks.seal_books",
         "scheduling.tasks.sum_shares",

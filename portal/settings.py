@@ -118,8 +118,26 @@ FAIRLOT_BODY_LIMIT_BYTES = env.int("FAIRLOT_BODY_LIMIT_BYTES", 4 * 1024 * 1024)
 FAIRLOT_BODY_SECONDS = env.int("FAIRLOT_BODY_SECONDS", 60)
 # The portal passes a request for a session's program on piece by piece, so its body may be larger.
 FAIRLOT_SESSIONS_BODY_LIMIT_BYTES = env.int("FAIRLOT_SESSIONS_BODY_LIMIT_BYTES", 2 * 1024 * 1024 * 1024)
+# Uploads of code for jobs: bytes as sent, bytes of all files after unpacking, number of files; bytes of one team.
+FAIRLOT_CODE_LIMIT_BYTES = env.int("FAIRLOT_CODE_LIMIT_BYTES", 8 * 1024 * 1024)
+FAIRLOT_CODE_UNPACKED_BYTES = env.int("FAIRLOT_CODE_UNPACKED_BYTES", 32 * 1024 * 1024)
+FAIRLOT_CODE_FILES = env.int("FAIRLOT_CODE_FILES", 2000)
+FAIRLOT_CODE_TEAM_BYTES = env.int("FAIRLOT_CODE_TEAM_BYTES", 1024 * 1024 * 1024)
+if not 0 < FAIRLOT_CODE_LIMIT_BYTES <= 14 * 1024 * 1024:  # one client may use 16 MiB for bodies
+    raise ImproperlyConfigured("FAIRLOT_CODE_LIMIT_BYTES must be from 1 to 14680064")
+# Days after their last upload for which uploads that nothing needs are kept; 0 keeps them without limit.
+FAIRLOT_KEEP_CODE_DAYS = env.int("FAIRLOT_KEEP_CODE_DAYS", 30)
+if FAIRLOT_KEEP_CODE_DAYS < 0:
+    raise ImproperlyConfigured(
+        "FAIRLOT_KEEP_CODE_DAYS must be a number of days, or 0 to keep uploads for ever"
+    )
 # Django keeps bodies up to the limit in memory, so that it writes none to a temporary folder.
-DATA_UPLOAD_MAX_MEMORY_SIZE = FILE_UPLOAD_MAX_MEMORY_SIZE = FAIRLOT_BODY_LIMIT_BYTES
+# A code upload comes with the fields of a form.
+FAIRLOT_UPLOAD_BODY_BYTES = max(FAIRLOT_BODY_LIMIT_BYTES, FAIRLOT_CODE_LIMIT_BYTES + 1024 * 1024)
+DATA_UPLOAD_MAX_MEMORY_SIZE = FILE_UPLOAD_MAX_MEMORY_SIZE = FAIRLOT_UPLOAD_BODY_BYTES
+DATA_UPLOAD_MAX_NUMBER_FILES = (
+    FAIRLOT_CODE_FILES + 1
+)  # one more, so that the upload's own refusal explains it
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.MemoryFileUploadHandler"]
 # The passwords that one web process hashes at once; each needs 100 MB for a moment.
 FAIRLOT_PASSWORDS_AT_ONCE = env.int("FAIRLOT_PASSWORDS_AT_ONCE", 2)
@@ -274,6 +292,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 300},
     },
     "storage": {"task": "scheduling.tasks.measure_files", "schedule": 300.0, "options": {"expires": 300}},
+    "code": {"task": "scheduling.tasks.remove_code", "schedule": 3600.0, "options": {"expires": 3600}},
     "bill": {"task": "scheduling.tasks.bill_running_leases", "schedule": 60.0, "options": {"expires": 120}},
     "close": {"task": "scheduling.tasks.close_books", "schedule": 60.0, "options": {"expires": 120}},
     "price": {"task": "scheduling.tasks.price_classes", "schedule": 60.0, "options": {"expires": 120}},

@@ -18,6 +18,7 @@ from scheduling.clusters.backend_factory import backend_for
 from scheduling.core import pubsub
 from scheduling.leases.lifecycle import Event
 from scheduling.models import (
+    CodeUpload,
     Job,
     JobEvent,
     JobStorage,
@@ -85,6 +86,33 @@ def remove_files(*, after: timedelta) -> int:
             total += remove_files_of(job)
         last = found[-1].pk
     return total
+
+
+def remove_code(*, after: timedelta) -> int:
+    """Deletes code uploads that nobody needs and that were last uploaded longer than `after` ago. Returns their number.
+
+    Needed are the uploads of jobs whose files still exist, of schedules and of services.
+    """
+    total, last = 0, 0
+    old = CodeUpload.objects.unused().order_by("pk")
+    while found := list(
+        old.filter(uploaded_at__lt=now_from_database() - after, pk__gt=last).values_list("pk", flat=True)[
+            :AT_ONCE
+        ]
+    ):
+        total += sum(_remove_upload(pk, after) for pk in found)
+        last = found[-1]
+    return total
+
+
+@transaction.atomic(durable=True)
+def _remove_upload(pk: int, after: timedelta) -> bool:
+    # A submit holds the row's lock from the check to the commit. Whether the upload is needed is therefore read again
+    # once this transaction has the lock.
+    if not CodeUpload.objects.select_for_update().filter(pk=pk).only("pk").exists():
+        return False
+    old = CodeUpload.objects.unused().filter(pk=pk, uploaded_at__lt=now_from_database() - after)
+    return bool(old.only("pk").delete()[0])
 
 
 def remove_files_of(job: Job) -> bool:

@@ -294,3 +294,11 @@ def delete_unwanted_files() -> None:
 def measure_files() -> None:
     """Measures how much disk space the files of jobs take: hourly while they run, and once after their end."""
     storage.measure_jobs(seconds=MEASURE_SECONDS)
+
+
+@shared_task
+def remove_code() -> None:
+    """Deletes code uploads that no job, schedule or service needs and that are older than the retention setting.
+    Setting 0 keeps all uploads."""
+    if days := settings.FAIRLOT_KEEP_CODE_DAYS:
+        retention.remove_code(after=timedelta(days=days))

@@ -33,6 +33,11 @@ MOST_READ_AT_ONCE = 256
 # One address may use a quarter of each limit. Large bodies leave a quarter of the bytes free for small bodies.
 PART = 4
 
+# The names of the URLs that take uploads of code: the API, and the pages with the form of a job.
+UPLOADS = {
+    "code", "convert_spec", "submit", "schedule_new", "schedule_edit", "service_new", "service_update", "session_new"
+}  # fmt: skip
+
 TOO_SLOW = Answer(408, "The request did not arrive in time.", closes=True)
 TOO_MANY = Answer(
     503, "Too many requests are being received. Try again in a moment.", closes=True, retry_after=5
@@ -112,7 +117,7 @@ def limit_of(scope: Scope, client: Client) -> int:
     """Returns the largest number of bytes that the body of this request may have.
 
     The limit is SMALL for methods such as GET, for a request without a login, and for an unknown URL. For any other
-    request it is FAIRLOT_BODY_LIMIT_BYTES.
+    request it is FAIRLOT_BODY_LIMIT_BYTES, or more for a URL that takes uploads of code.
     """
     if scope["method"] in {"GET", "HEAD", "OPTIONS", "TRACE"} or not client.login:
         return SMALL
@@ -120,7 +125,10 @@ def limit_of(scope: Scope, client: Client) -> int:
         found = resolve(scope["path"])
     except Resolver404:
         return SMALL
-    return SMALL if found.url_name == "api_not_found" else int(settings.FAIRLOT_BODY_LIMIT_BYTES)
+    if found.url_name == "api_not_found":
+        return SMALL
+    takes_uploads = found.url_name in UPLOADS
+    return int(settings.FAIRLOT_UPLOAD_BODY_BYTES if takes_uploads else settings.FAIRLOT_BODY_LIMIT_BYTES)
 
 
 def _declared_length(scope: Scope) -> int | None:

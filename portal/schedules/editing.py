@@ -82,7 +82,7 @@ def preview(request: UserRequest) -> HttpResponse:
 
 def _posted(request: UserRequest, schedule: Schedule | None) -> HttpResponse:
     choices = _choices(request, schedule, request.POST.get("cluster", ""))
-    draft = Draft.from_post(request.POST, choices)
+    draft = Draft.from_post(request.POST, choices).with_upload(request)
     timing = Timing.from_post(request.POST, schedule).checked()
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
         return _page(request, choices, rewritten, timing, schedule=schedule)

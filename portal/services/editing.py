@@ -57,7 +57,7 @@ def update(request: UserRequest, pk: int) -> HttpResponse:
 
 def _posted(request: UserRequest, service: Service | None) -> HttpResponse:
     choices = _choices(request, service)
-    draft, rules = Draft.from_post(request.POST, choices), Rules.from_post(request.POST)
+    draft, rules = Draft.from_post(request.POST, choices).with_upload(request), Rules.from_post(request.POST)
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
         return _page(request, choices, rewritten, rules, service=service)
     draft = draft.ready_to_send()

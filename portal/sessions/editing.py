@@ -84,7 +84,10 @@ def new(request: UserRequest) -> HttpResponse:
         choices = Choices.of(request.user)
         return _page(request, choices, Draft.new(choices, fields=preset(choices.cluster)), Limits())
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
-    draft, limits = Draft.from_post(request.POST, choices), Limits.from_post(request.POST)
+    draft, limits = (
+        Draft.from_post(request.POST, choices).with_upload(request),
+        Limits.from_post(request.POST),
+    )
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
         return _page(request, choices, rewritten, limits)
     draft = draft.ready_to_send()

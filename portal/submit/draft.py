@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 from django.conf import settings
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from django.http import QueryDict
 
 from accounting.core.errors import NotAllowed, Refused
@@ -16,10 +16,13 @@ from accounting.core.name_order import by_name
 from accounting.core.texts import one_line
 from accounting.models import Generation, Membership, Tenant, User
 from portal.submit.fields import Fields, digest, read_yaml
+from portal.submit.uploads import packed_files
+from portal.user_request import UserRequest
 from scheduling.clusters.backend_factory import environments_of
+from scheduling.jobs.code import ABOUT, upload_code
 from scheduling.jobs.preflight import Preflight, preflight
 from scheduling.jobs.resources import ONLY_IN_CONTAINERS
-from scheduling.models import Cluster, Secret, Volume
+from scheduling.models import Cluster, CodeUpload, Secret, Volume
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.spec.refused_values import by_top_field
 
@@ -34,7 +37,7 @@ ADVANCED = (
     "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
     "labels", "preemptible",
 )  # fmt: skip
-FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster"}
+FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster", "code"}
 
 
 T = TypeVar("T", Tenant, Cluster)
@@ -54,6 +57,7 @@ class Choices:
     environments: Sequence[str]
     secrets: Sequence[str]
     volumes: Sequence[Volume]  # volumes of `cluster`
+    uploads: QuerySet[CodeUpload]
 
     @classmethod
     def of(cls, user: User, cluster: str = "") -> Self:
@@ -83,6 +87,7 @@ class Choices:
                 if chosen
                 else ()
             ),
+            uploads=CodeUpload.objects.visible_to(user).only(*ABOUT),
         )
 
 
@@ -104,6 +109,7 @@ class Draft:
     problems: dict[str, str] = field(default_factory=dict)
     yaml_problems: dict[str, str] = field(default_factory=dict)
     preflight: Preflight | None = None
+    upload_problem: str = ""  # why the files that came with the form are no upload
 
     @classmethod
     def new(cls, choices: Choices, *, fields: Fields, tenant: Tenant | None = None) -> Self:
@@ -140,6 +146,25 @@ class Draft:
             agreed=post.get("agreed", ""),
             even_if_never=post.get("even_if_never") == "on",
         )
+
+    def with_upload(self, request: UserRequest) -> Self:
+        """Returns a copy whose code is the files that came with the form; unchanged without files.
+
+        The files are stored for the chosen team. If they are refused, the copy has the reason as `upload_problem`, and
+        cannot be sent.
+        """
+        if request.POST.get("code_remove") == "on":
+            return replace(self, fields=replace(self.fields, code_upload=""))
+        try:
+            packed = packed_files(request)
+            if packed is None:
+                return self
+            if self.tenant is None:
+                raise Refused("Choose one of your teams, and then the files again.")
+            made = upload_code(actor=request.user, tenant=self.tenant, packed=packed)
+        except (NotAllowed, Refused) as error:
+            return replace(self, upload_problem=str(error))
+        return replace(self, fields=replace(self.fields, code_upload=made.digest))
 
     @property
     def problem(self) -> str:
@@ -224,6 +249,8 @@ class Draft:
         draft = self.settle()
         if draft.tenant is None:
             return draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
+        if draft.upload_problem:
+            return draft.with_problems(SpecError({"code": draft.upload_problem}))
         return draft
 
     def rewritten(self, asked: str | None, user: User) -> Self | None:

@@ -14,6 +14,7 @@ from django.http import QueryDict
 
 from accounting.core.numbers import read_decimal, read_whole
 from portal.submit.lines import LINES, read_all
+from scheduling.spec.code import Code
 from scheduling.spec.job_spec import JobSpec, SpecError, dump_spec
 
 NUMBERS = {
@@ -33,6 +34,8 @@ NUMBERS = {
 OF_CONTAINERS = ("memory", "shm", "working_directory", "image_pull_policy", "image_pull_secret")
 # Fields of numbers that may stay empty.
 OPTIONAL = ("port", "cpu", "user_id", "group_id", "expected_hours", "deadline_hours")
+# The parts of the field `code`, and the beginning of their names in the form.
+CODE_FIELDS, CODE = tuple(Code.model_fields), "code_"
 DEFAULTS = JobSpec(name="x", command="x")
 
 
@@ -69,6 +72,7 @@ class Fields:
     preemptible: str = ""  # "true" if checked
     expected_hours: str = ""
     deadline_hours: str = ""
+    code_upload: str = ""
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
@@ -100,6 +104,7 @@ class Fields:
             readiness_period_seconds=str(spec.readiness_period_seconds),
             readiness_failures=str(spec.readiness_failures),
             preemptible="true" if spec.preemptible else "",
+            **{f"{CODE}{name}": getattr(spec.code, name) for name in CODE_FIELDS if spec.code},
         )
 
     def to_spec(self) -> JobSpec:
@@ -122,8 +127,10 @@ class Fields:
             return dump_spec(self._draft())
 
     def _plain(self) -> dict[str, Any]:
-        texts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in LINES}
+        texts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in LINES}
         numbers = {name: read_number(texts[name], kind) for name, kind in NUMBERS.items()}
+        code = {name: texts.pop(f"{CODE}{name}").strip() for name in CODE_FIELDS}
+        texts["code"] = {name: text for name, text in code.items() if text} or None
         texts["preemptible"] = {"": False, "true": True}.get(texts["preemptible"], texts["preemptible"])
         return texts | numbers | ({name: None for name in OPTIONAL if not getattr(self, name).strip()})
 

@@ -16,6 +16,7 @@ from portal.submit.draft import Choices, Draft, example, has_example
 from portal.submit.fields import Fields
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
+from scheduling.jobs.code import bounds
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job
 from scheduling.spec.job_spec import SpecError
@@ -35,7 +36,7 @@ def submit(request: UserRequest) -> HttpResponse:
     if request.method == "GET":
         return _first_page(request)
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
-    draft = Draft.from_post(request.POST, choices)
+    draft = Draft.from_post(request.POST, choices).with_upload(request)
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
         return _page(request, choices, rewritten)
     draft = draft.ready_to_send()
@@ -66,7 +67,7 @@ def convert(request: UserRequest) -> HttpResponse:
     `?from=form` means that the form was edited, `?from=yaml` that the YAML was edited.
     """
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
-    draft = Draft.from_post(request.POST, choices)
+    draft = Draft.from_post(request.POST, choices).with_upload(request)
     source = "yaml" if request.GET.get("from") == "yaml" else "form"
     moved = source == "form" and request.POST.get("drawn_for", "") not in {
         "",
@@ -76,6 +77,8 @@ def convert(request: UserRequest) -> HttpResponse:
         draft = draft.in_another_cluster()
     draft = (draft.use_yaml() if source == "yaml" else draft.use_form()).checked_for(request.user)
     context = form_context(draft, choices) | {"source": source, "moved": moved, "swap": True}
+    # A changed upload changes the section of the form that shows it.
+    context["new_upload"] = bool(request.FILES or request.POST.get("code_remove"))
     context["scheduling"] = request.POST.get("page") == "schedule"
     return render(request, "submit/converted.html", context)
 
@@ -116,7 +119,10 @@ def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:
     """Returns the template context for the form, the YAML and the pre-flight check. Several pages include these
     parts."""
     known = {name for name, _ in choices.generations}
+    digest = draft.fields.code_upload
     return {
+        "upload": choices.uploads.filter(digest=digest).first() if digest else None,
+        "code_bounds": bounds(),
         "draft": draft,
         "choices": choices,
         "has_example": has_example(choices),

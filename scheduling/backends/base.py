@@ -88,6 +88,15 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeArchive:
+    """The code of a gang: a tar.gz of plain files, and the digest of the tar file in it. Every worker starts in a copy
+    of these files."""
+
+    digest: str
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """Settings of each worker's container. Backends without containers ignore these settings.
 
@@ -126,6 +135,7 @@ class Gang:
     endpoint: Endpoint | None = None
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
+    code: CodeArchive | None = None
     container: Container = DEFAULT_CONTAINER
     uid: int | None = None  # UID of the team's user on the portal's machine; None where pods run the gang
     is_trusted: bool = False  # the job's owner has all the rights that the portal has

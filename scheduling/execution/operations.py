@@ -32,6 +32,7 @@ from scheduling.backends.base import (
 )
 from scheduling.clusters.backend_factory import backend_for, gives_users
 from scheduling.clusters.isolation import is_trusted
+from scheduling.jobs.code import code_of
 from scheduling.jobs.resources import machines, room_for
 from scheduling.jobs.secrets import secrets_of
 from scheduling.jobs.team_uids import uid_of
@@ -243,8 +244,8 @@ class _LeaseKey(TypedDict):
 def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
     """Returns the description of a gang that a backend needs to start it on the GPUs of `lease`.
 
-    `log_limit_bytes` is the maximum size of each worker's log. Raises BackendError if a secret or volume of the job is
-    unavailable.
+    `log_limit_bytes` is the maximum size of each worker's log. Raises BackendError if a secret, a volume or
+    the code of the job is unavailable.
     """
     workers: dict[int, list[tuple[int, str, str, float | None]]] = {}
     resource = ""
@@ -270,6 +271,7 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         endpoint=_endpoint(spec, lease.job),
         secrets=_secrets(lease, spec),
         mounts=volumes_of(lease.job, spec),
+        code=code_of(lease.job, spec),
         container=_container(lease.job, spec),
         uid=uid_of(actor=None, tenant=lease.job.tenant) if gives_users(lease.job.cluster) else None,
         is_trusted=is_trusted(lease.job.owner),

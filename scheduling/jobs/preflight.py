@@ -15,6 +15,7 @@ from accounting.models import Generation, Price, Tenant, User
 from fairshare.forecast import rounds_until_start
 from fairshare.model import Reason
 from scheduling.clusters.isolation import why_refused
+from scheduling.jobs.code import find_code
 from scheduling.jobs.explain import Explainer, paused_in_words
 from scheduling.jobs.run_times import run_time_of_spec
 from scheduling.jobs.secrets import find_secrets
@@ -57,6 +58,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     generation_ids = check_spec(cluster=cluster, spec=spec)
     find_secrets(owner=actor, tenant=tenant, spec=spec)
     find_volumes(tenant=tenant, cluster=cluster, spec=spec)
+    find_code(actor=actor, tenant=tenant, cluster=cluster, spec=spec)
     candidate = Job(
         cluster=cluster,
         tenant=tenant,

@@ -22,6 +22,7 @@ from scheduling.clusters.isolation import why_refused
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_rounds
 from scheduling.core.locks import stay_attached
+from scheduling.jobs.code import find_code, note_code
 from scheduling.jobs.explain import Explainer, why_owner_may_not
 from scheduling.jobs.labels import note_labels
 from scheduling.jobs.resources import Machine, machines, problems_of
@@ -31,7 +32,7 @@ from scheduling.jobs.volumes import find_volumes, note_volumes
 from scheduling.leases.history import History
 from scheduling.limits.blocking import Binding
 from scheduling.limits.queue_slots import QueuePlaces
-from scheduling.models import Cluster, ClusterAccess, Job, Node, Secret, Volume
+from scheduling.models import Cluster, ClusterAccess, CodeUpload, Job, Node, Secret, Volume
 from scheduling.models.event_codes import EventCode, Message
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -39,6 +40,7 @@ NO_REPLICA: Mapping[str, Any] = MappingProxyType({})
 MOST_AT_ONCE = 1000
 # The result for one spec: the job, or the reason why it was not submitted.
 Outcome: TypeAlias = "Job | SpecError | Refused"
+_Brought: TypeAlias = tuple[Mapping[str, Secret], Mapping[str, Volume], CodeUpload | None]
 
 
 class NotAllSubmitted(Exception):
@@ -237,12 +239,13 @@ class _Check:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A job that is not saved yet, with its spec and the secrets and volumes that the spec names."""
+    """A job that is not saved yet, with its spec and the secrets, volumes and code that the spec names."""
 
     job: Job
     spec: JobSpec
     secrets: Mapping[str, Secret]
     volumes: Mapping[str, Volume]
+    code: CodeUpload | None
 
 
 class _Place:
@@ -277,7 +280,7 @@ class _Place:
         self._check = _Check(cluster)
         self._explainer = Explainer(cluster, reader)
         self._never: dict[tuple[Hashable, ...], list[str]] = {}
-        self._brought: dict[str, tuple[Mapping[str, Secret], Mapping[str, Volume]]] = {}
+        self._brought: dict[str, _Brought] = {}
 
     def draft(self, spec: JobSpec, *, request_key: str | None, even_if_never: bool) -> _Draft:
         """Returns an unsaved job for `spec`. Raises SpecError or Refused if the team or the cluster does not accept the
@@ -286,7 +289,7 @@ class _Place:
         If `even_if_never` is False, also refuses a job that can never run.
         """
         generation_ids = self._check.generation_ids(spec)
-        secrets, volumes = self._brings(spec)
+        secrets, volumes, code = self._brings(spec)
         job = Job(
             cluster=self.cluster,
             tenant=self.tenant,
@@ -296,7 +299,7 @@ class _Place:
             workers=spec.workers,
             gpus_per_worker=spec.gpus_per_worker,
             checkpoint_grace_seconds=spec.checkpoint_grace_seconds,
-            is_bare_pod=not (self.replica or secrets) and self._is_bare_pod(spec),
+            is_bare_pod=not (self.replica or secrets or code) and self._is_bare_pod(spec),
             generation_ids=generation_ids,
             priority=spec.priority,
             preemptible=spec.preemptible,
@@ -309,7 +312,7 @@ class _Place:
             setattr(job, name, value)
         if not even_if_never and (never := self._why_never(job)):
             raise Refused(" ".join(never), field="even_if_never")
-        return _Draft(job, spec, secrets, volumes)
+        return _Draft(job, spec, secrets, volumes, code)
 
     def submit(self, drafts: Sequence[_Draft]) -> list[Outcome]:
         """Stores the jobs that fit within the limits on waiting jobs. Returns, for each draft, the job or the refusal.
@@ -375,6 +378,7 @@ class _Place:
         for draft in drafts:
             note_secrets(draft.job, draft.secrets)
             note_volumes(draft.job, draft.volumes)
+        note_code(self.tenant, [(draft.job, draft.code) for draft in drafts if draft.code])
         note_labels(self.tenant, [(draft.job, draft.spec.labels) for draft in drafts])
         history = History()
         for draft, warnings in accepted:
@@ -395,16 +399,17 @@ class _Place:
         wake_rounds(self.cluster.pk)
         return jobs
 
-    def _brings(self, spec: JobSpec) -> tuple[Mapping[str, Secret], Mapping[str, Volume]]:
-        """Returns two dictionaries, by name: the secrets and the volumes that the spec names.
+    def _brings(self, spec: JobSpec) -> _Brought:
+        """Returns the secrets and the volumes that the spec names, by name, and its code.
 
-        Locks the rows of these secrets and volumes until the transaction ends.
+        Locks the rows of these secrets, volumes and uploads until the transaction ends.
         """
-        named = repr((spec.secrets, spec.secret_files, spec.image_pull_secret, spec.volumes))
+        named = repr((spec.secrets, spec.secret_files, spec.image_pull_secret, spec.volumes, spec.code))
         if named not in self._brought:
             self._brought[named] = (
                 find_secrets(owner=self.actor, tenant=self.tenant, spec=spec, lock=True),
                 find_volumes(tenant=self.tenant, cluster=self.cluster, spec=spec, lock=True),
+                find_code(actor=self.actor, tenant=self.tenant, cluster=self.cluster, spec=spec, lock=True),
             )
         return self._brought[named]
 

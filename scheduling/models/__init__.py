@@ -10,6 +10,7 @@ from scheduling.models.clusters import (
     NodeChange,
     TeamUid,
 )
+from scheduling.models.code import CodeUpload, JobCode
 from scheduling.models.forecasts import JobForecast
 from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource, ProcesslessStretch
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
@@ -39,6 +40,7 @@ __all__ = [
     "Cluster",
     "ClusterAccess",
     "ClusterPause",
+    "CodeUpload",
     "FinishTime",
     "GpuUse",
     "HeldGpu",
@@ -46,6 +48,7 @@ __all__ = [
     "IdleStretch",
     "ImportedTrace",
     "Job",
+    "JobCode",
     "JobEvent",
     "JobForecast",
     "JobLabel",

@@ -13,6 +13,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
+from scheduling.jobs.code import keep_code
 from scheduling.jobs.secrets import find_secrets
 from scheduling.jobs.submitting import check_spec
 from scheduling.jobs.volumes import find_volumes
@@ -80,6 +81,7 @@ def may_schedule(actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     check_spec(cluster=cluster, spec=spec)
     find_secrets(owner=actor, tenant=tenant, spec=spec)
     find_volumes(tenant=tenant, cluster=cluster, spec=spec)
+    keep_code(actor=actor, tenant=tenant, cluster=cluster, spec=spec)
 
 
 @transaction.atomic(durable=True)

@@ -15,6 +15,7 @@ from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_service
 from scheduling.core.locks import stay_attached
+from scheduling.jobs.code import keep_code
 from scheduling.jobs.explain import Explainer
 from scheduling.jobs.submitting import check_spec
 from scheduling.models import Cluster, Job, Service, ServiceRevision
@@ -206,6 +207,7 @@ def _check(spec: JobSpec, tenant: Tenant, cluster: Cluster, owner: User, *, even
     if problems:
         raise SpecError(problems)
     generation_ids = check_spec(cluster=cluster, spec=spec)
+    keep_code(actor=owner, tenant=tenant, cluster=cluster, spec=spec)
     like = Job(
         cluster=cluster,
         tenant=tenant,

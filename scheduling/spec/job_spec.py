@@ -20,6 +20,7 @@ from accounting.core.old_names import contradictions
 from accounting.core.texts import not_storable, why_no_name
 from accounting.core.wording import fixed, shown
 from scheduling.spec import attachments, pod_fields, stored, yaml_core
+from scheduling.spec.code import Code
 from scheduling.spec.labels import Labels
 from scheduling.spec.refused_values import RefusedAt, path_of
 
@@ -88,6 +89,7 @@ class JobSpec(BaseModel):
     secrets: attachments.SecretVariables = {}
     secret_files: attachments.SecretFolders = []
     volumes: attachments.Volumes = []
+    code: Code | None = None
     # CPUs of each worker; None: the part of the node's CPUs that corresponds to the worker's GPUs.
     cpu: Annotated[float, Field(ge=0.1, le=1024)] | None = None
     memory: attachments.Amount = ""
@@ -320,6 +322,7 @@ ACCEPTED = {
     "image_pull_secret": "the name of a secret that holds a Docker configuration (JSON with auths)",
     "volumes": "a list of {name: a volume, path: an absolute folder (optional)}",
     "secret_files": "a list of {name: a secret, path: an absolute folder (optional)}",
+    "code": "{upload: the digest of an upload}, or empty for no code",
     "port": "a whole number from 1024 to 65535, or empty if the job answers no requests",
     "readiness_path": "a path such as /health, or empty if an open port is enough",
     "readiness_period_seconds": "a whole number of seconds from 1 to 300",
@@ -338,6 +341,7 @@ ACCEPTED_INSIDE = {
     "secrets": "a secret, written as name or name/key",
     "volumes": "{name: a volume, path: an absolute folder (optional)}",
     "secret_files": "{name: a secret, path: an absolute folder (optional)}",
+    "code": "{upload: the digest of an upload}",
     "labels": "a text, which may be empty",
 }
 # Pydantic's errors about a value's type. Their messages quote the value, because 010, yes and 1:30 are easily misread.

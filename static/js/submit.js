@@ -35,7 +35,26 @@ function restore() {
   }
 }
 
+// Files that are dropped on the field of the upload are chosen there. A browser cannot send a dropped folder.
+function dropped(event) {
+  const place = event.target.closest?.("[data-drops]");
+  if (!place || !event.dataTransfer?.types.includes("Files")) return;
+  event.preventDefault();
+  place.toggleAttribute("data-over", event.type === "dragover");
+  if (event.type !== "drop") return;
+  const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.());
+  const hasFolder = entries.some((entry) => entry?.isDirectory);
+  place.querySelector("[data-no-folders]").hidden = !hasFolder;
+  if (hasFolder) return;
+  const field = document.getElementById(place.dataset.drops);
+  field.files = event.dataTransfer.files;
+  field.dispatchEvent(new Event("change", { bubbles: true }));
+}
+
 if (form) {
+  for (const name of ["dragover", "dragleave", "drop"]) form.addEventListener(name, dropped);
+  // A chosen file is sent by its own request, which the one of its section would replace.
+  form.addEventListener("input", (event) => event.target.type === "file" && event.stopPropagation(), true);
   form.addEventListener("pointerup", remember);
   new MutationObserver(settle).observe(form, { childList: true, subtree: true, characterData: true });
 }

@@ -347,16 +347,13 @@ def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant,
     used. Raises SpecError for a name that is not available, and for a missing name if there are several choices or no
     choice. The error lists the available names.
     """
-    own = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()
-    tenants = list(own.filter(slug=new.team) if new.team else own[:2])
     attached = Cluster.objects.attached()
     clusters = list(attached.filter(name=new.cluster) if new.cluster else attached[:2])
-    problems = {}
-    if len(tenants) != 1:
-        slugs = list(own.values_list("slug", flat=True)[:20])
-        problems["team"] = _unavailable_message(
-            "team", new.team, slugs, none="You are not a member of any team."
-        )
+    problems: dict[str, str] = {}
+    try:
+        tenant = own_team(user, new.team)
+    except SpecError as error:
+        problems |= error.problems
     if len(clusters) != 1:
         names = list(attached.values_list("name", flat=True)[:20])
         problems["cluster"] = _unavailable_message(
@@ -364,7 +361,22 @@ def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant,
         )
     if problems:
         raise SpecError(problems)
-    return tenants[0], clusters[0]
+    return tenant, clusters[0]
+
+
+def own_team(user: User, slug: str) -> Tenant:
+    """Returns the team with this slug in which the user may submit jobs; for an empty slug, the user's only team.
+
+    Raises SpecError, with the available slugs, if there is no such team, or several for an empty slug.
+    """
+    own = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()
+    found = list(own.filter(slug=slug) if slug else own[:2])
+    if len(found) != 1:
+        slugs = list(own.values_list("slug", flat=True)[:20])
+        raise SpecError(
+            {"team": _unavailable_message("team", slug, slugs, none="You are not a member of any team.")}
+        )
+    return found[0]
 
 
 def _unavailable_message(what: str, given: str, available: list[str], *, none: str) -> str:

@@ -27,6 +27,7 @@ from scheduling.backends.base import (
     Worker,
 )
 from scheduling.backends.local import (
+    code_files,
     devices,
     gpus,
     isolation,
@@ -372,6 +373,8 @@ class LocalBackend:
             described["continues"] = self._continues(files, described) if thaw else None
             secret_files.write(files, gang.epoch, gang.secrets)
             volumes.link(files, gang.mounts)
+            if gang.code is not None:
+                code_files.write(files, gang.code.content)
             if (uid := described["confinement"]["uid"]) is not None:
                 for folder in (secret_files.files_of(files, gang.epoch), volumes.place(files)):
                     sandbox.grant_read(folder, below=files.folder, gid=uid)
@@ -443,7 +446,7 @@ class LocalBackend:
         workers = [
             {
                 "environment": self._environment(gang, worker, files, self.environments[name]),
-                "folder": str(files.folder / "work" / f"rank-{worker.rank}"),
+                "folder": str(_work(files, worker)),
                 "gpus": [worker.node, *worker.gpu_indices, *worker.gpu_uuids],
             }
             for worker in gang.workers
@@ -458,6 +461,7 @@ class LocalBackend:
             "grace_seconds": gang.grace_seconds,
             "log_limit_bytes": min(gang.log_limit_bytes, self.log_limit_bytes),
             "workers": workers,
+            "code": gang.code.digest if gang.code else None,
             "endpoint": _probe_settings(gang.endpoint),
             "confinement": self._confinement(gang, found, files, binds),
         }
@@ -499,6 +503,8 @@ class LocalBackend:
             ours["FAIRLOT_VOLUMES_DIR"] = str(volumes.place(files))
         if gang.secrets.folders:
             ours["FAIRLOT_SECRETS_DIR"] = str(secret_files.files_of(files, gang.epoch))
+        if gang.code is not None:
+            ours["FAIRLOT_CODE_DIR"] = str(_work(files, worker) / code_files.FOLDER)
         if worker.virtual_speed is not None:
             ours["FAIRLOT_GPU_SPEED"] = str(worker.virtual_speed)
         uid = gang.uid if self.isolation.users else os.geteuid()
@@ -528,6 +534,11 @@ class LocalBackend:
         same = [worker["gpus"] for worker in old["workers"]] == [worker["gpus"] for worker in gang["workers"]]
         epoch: int = old["epoch"]
         return epoch if same else None
+
+
+def _work(files: JobFiles, worker: Worker) -> Path:
+    """Returns the working folder of a worker."""
+    return files.folder / "work" / f"rank-{worker.rank}"
 
 
 def _probe_settings(endpoint: Endpoint | None) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
     <root>/<job>/checkpoint, home, work, tmp    the only folders that the job may write
     <root>/<job>/logs            the workers' output
     <root>/<job>/secrets, volumes    what the job may read (secret_files.py, volumes.py)
+    <root>/<job>/code.tar.gz     the job's code (code_files.py)
     <root>/<job>/gang.json       the gang that was ordered last: its workers, GPUs and settings
     <root>/<job>/desired.json    the last order, with its epoch
     <root>/<job>/poke            a FIFO; a byte in it makes the supervisor read its orders

@@ -18,8 +18,11 @@ import selectors
 import signal
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from scheduling.backends import opening
@@ -220,12 +223,25 @@ class Supervisor:
                 **self._endpoint(),
             }
             self._confine()
+            unpack = self._unpacking_code()
         except OSError as error:
             self._end(("start_failed", None, str(error)), grace=0)
             return
-        if all(self._has_started(worker, shared) for worker in self.workers):
+        if all(self._has_started(worker, shared, unpack) for worker in self.workers):
             self._report(phase="running", running_at=processes.stamp())
             self._start_probe()
+
+    def _unpacking_code(self) -> Callable[[Path], None] | None:
+        """Reads the job's code, and returns a function that writes it into a folder; None if the job has no code.
+
+        Raises OSError with a message for users.
+        """
+        if not self.gang.get("code"):  # earlier releases did not write this key
+            return None
+        # Imported here, because most jobs start without tar files, and sooner.
+        from scheduling.backends.local import code_files  # noqa: PLC0415
+
+        return partial(code_files.unpack, code_files.read(self.files, self.gang["code"]))
 
     def _confine(self) -> None:
         """Creates the folders and namespaces of the gang's confinement. Raises OSError with a message for users."""
@@ -242,14 +258,17 @@ class Supervisor:
                 raise OSError(f"the job's processes cannot be isolated: {error.strerror}") from None
             self.selector.register(self.namespaces.emptied, selectors.EVENT_READ)
 
-    def _has_started(self, worker: Worker, shared: dict[str, str]) -> bool:
-        """Starts the worker with the additional environment variables in `shared`, and returns True.
+    def _has_started(
+        self, worker: Worker, shared: dict[str, str], unpack: Callable[[Path], None] | None
+    ) -> bool:
+        """Starts the worker with the additional environment variables in `shared` and with the code that `unpack`
+        writes. Returns True.
 
         If the start fails, ends the gang and returns False.
         """
         self._beat_if_due()
         try:
-            worker.start(shared, self.namespaces)
+            worker.start(shared, self.namespaces, unpack)
         except (CannotStart, OSError) as error:
             of_worker = f"worker {worker.rank}: " if len(self.workers) > 1 else ""
             self._end(("start_failed", None, f"{of_worker}{error}"), grace=0)

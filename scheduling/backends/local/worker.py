@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,18 @@ class Worker:
             self.progress = Progress(gang["progress_pattern"], files.progress(rank))
         self._log_limit: int = gang["log_limit_bytes"]
 
-    def start(self, shared: dict[str, str], namespaces: sandbox.Namespaces | None) -> None:
+    def start(
+        self,
+        shared: dict[str, str],
+        namespaces: sandbox.Namespaces | None,
+        unpack: Callable[[Path], None] | None = None,
+    ) -> None:
         """Runs the command with the worker's own environment variables and those in `shared`. Raises CannotStart if
-        this fails."""
+        this fails.
+
+        If `unpack` is given, the command starts in the folder FAIRLOT_CODE_DIR, into which `unpack` writes the job's
+        code.
+        """
         environment = self._spec["environment"] | shared
         self.log = self._open_log()
         self.pipe, output = os.pipe()
@@ -57,7 +67,7 @@ class Worker:
         us = os.getpid()
         self.pid = namespaces.fork() if namespaces is not None else os.fork()
         if self.pid == 0:
-            self._become(environment, output, writer, us, namespaces)
+            self._become(environment, output, writer, us, namespaces=namespaces, unpack=unpack)
         os.close(output)
         os.close(writer)
         with os.fdopen(reader, "rb") as answer:
@@ -82,7 +92,9 @@ class Worker:
         output: int,
         writer: int,
         supervisor: int,
+        *,
         namespaces: sandbox.Namespaces | None,
+        unpack: Callable[[Path], None] | None,
     ) -> None:
         """Runs in the forked child: confines the child and executes the user's program in it. Never returns.
 
@@ -90,6 +102,7 @@ class Worker:
         - `writer`: the pipe through which the child reports why the program could not start.
         - `supervisor`: the pid of the supervisor. Without namespaces, the child exits if the supervisor has ended.
         - `namespaces`: the gang's namespaces, which the child joins; None if the gang has none.
+        - `unpack`: writes the job's code into a folder; None if the job has no code.
         """
         try:
             os.setsid()
@@ -113,6 +126,8 @@ class Worker:
             os.closerange(3, writer)  # Fairlot's files close on exec; this closes what a library left open
             os.closerange(writer + 1, sandbox.MOST_FILES)
             self._enter_folders(environment)
+            if unpack is not None:
+                self._enter_code(unpack, Path(environment["FAIRLOT_CODE_DIR"]))
             os.execvpe(self._command[0], self._command, environment)  # noqa: S606
         except CannotStart as error:
             os.write(writer, str(error).encode())
@@ -133,6 +148,19 @@ class Worker:
             os.chdir(self._spec["folder"])
         except OSError as error:
             raise CannotStart(_unusable(error)) from None
+
+    def _enter_code(self, unpack: Callable[[Path], None], folder: Path) -> None:
+        """Unpacks the job's code into `folder` and changes to it. Raises CannotStart.
+
+        Runs as the job's user, so links that the job left there lead nowhere new.
+        """
+        try:
+            unpack(folder)
+            os.chdir(folder)
+        except OSError as error:
+            raise CannotStart(
+                f"the job's code cannot be unpacked: {error.filename}: {error.strerror}"
+            ) from None
 
     def pump(self) -> bool:
         """Copies one piece of output from the pipe to the log. Returns whether the pipe may contain more now."""

@@ -191,7 +191,7 @@ def calls() -> Iterator[tuple[str, str, str]]:
         for line in text.replace("\\\n", " ").splitlines():
             for method, path in CALL.findall(line):
                 said = re.search(r"-X (\w+)", line)
-                implied = "POST" if re.search(r"--json|-d ", line) else "GET"
+                implied = "POST" if re.search(r"--json|--data|-d ", line) else "GET"
                 yield (
                     page,
                     method or (said[1] if said else implied if "curl" in line else ""),
