@@ -172,6 +172,11 @@ class Draft:
         return self.problems.get("", "")
 
     @property
+    def code_problem(self) -> str:
+        """Returns the problem of the job's code or of the files that came with the form, or "" if there is none."""
+        return self.problems.get("code", self.upload_problem)
+
+    @property
     def changed_both(self) -> bool:
         return CHANGED_BOTH in self.yaml_problems.values()
 

@@ -73,7 +73,7 @@ def test_a_refused_upload_submits_nothing_and_says_why_beside_the_field(bob: Cli
     assert "contains .." in page.content.decode()
     assert not Job.objects.filter(name="train").exists()
     part = bob.post(
-        reverse("convert_spec") + "?from=form", posted() | {"code_files": [evil]}
+        reverse("convert_spec") + "?from=form", evil()
     ).content.decode()
     assert "contains .." in part
     assert not CodeUpload.objects.exists()
