@@ -73,6 +73,7 @@ class Fields:
     expected_hours: str = ""
     deadline_hours: str = ""
     code_upload: str = ""
+    requirements: str = ""
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
@@ -104,6 +105,7 @@ class Fields:
             readiness_period_seconds=str(spec.readiness_period_seconds),
             readiness_failures=str(spec.readiness_failures),
             preemptible="true" if spec.preemptible else "",
+            requirements=spec.requirements,
             **{f"{CODE}{name}": getattr(spec.code, name) for name in CODE_FIELDS if spec.code},
         )
 

@@ -136,6 +136,7 @@ class Gang:
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
     code: CodeArchive | None = None
+    requirements: str = ""  # text of a pip requirements file; backends with pods ignore it
     container: Container = DEFAULT_CONTAINER
     uid: int | None = None  # UID of the team's user on the portal's machine; None where pods run the gang
     is_trusted: bool = False  # the job's owner has all the rights that the portal has

@@ -272,6 +272,7 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         secrets=_secrets(lease, spec),
         mounts=volumes_of(lease.job, spec),
         code=code_of(lease.job, spec),
+        requirements=spec.requirements,
         container=_container(lease.job, spec),
         uid=uid_of(actor=None, tenant=lease.job.tenant) if gives_users(lease.job.cluster) else None,
         is_trusted=is_trusted(lease.job.owner),

@@ -89,6 +89,11 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
     if cluster.backend == "local":
         return _not_here(spec)
     problems = {}
+    if spec.requirements.strip():
+        problems["requirements"] = (
+            f"{cluster.name} runs containers, in which Fairlot installs nothing. Put the packages into the image, or"
+            " run pip install in the command"
+        )
     gpus = spec.gpus_per_worker
     gpus_in_words = counted(gpus, "GPU")
     limit = _times(cluster.cpu_limit_per_gpu, gpus)

@@ -23,6 +23,7 @@ from scheduling.spec import attachments, pod_fields, stored, yaml_core
 from scheduling.spec.code import Code
 from scheduling.spec.labels import Labels
 from scheduling.spec.refused_values import RefusedAt, path_of
+from scheduling.spec.requirements import Requirements
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
 # The former names of fields, which are accepted for one more version, and the present names.
@@ -90,6 +91,7 @@ class JobSpec(BaseModel):
     secret_files: attachments.SecretFolders = []
     volumes: attachments.Volumes = []
     code: Code | None = None
+    requirements: Requirements = ""
     # CPUs of each worker; None: the part of the node's CPUs that corresponds to the worker's GPUs.
     cpu: Annotated[float, Field(ge=0.1, le=1024)] | None = None
     memory: attachments.Amount = ""
@@ -323,6 +325,7 @@ ACCEPTED = {
     "volumes": "a list of {name: a volume, path: an absolute folder (optional)}",
     "secret_files": "a list of {name: a secret, path: an absolute folder (optional)}",
     "code": "{upload: the digest of an upload}, or empty for no code",
+    "requirements": f"the text of a pip requirements file, of up to {fixed(65_536)} characters",
     "port": "a whole number from 1024 to 65535, or empty if the job answers no requests",
     "readiness_path": "a path such as /health, or empty if an open port is enough",
     "readiness_period_seconds": "a whole number of seconds from 1 to 300",

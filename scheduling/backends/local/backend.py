@@ -48,6 +48,7 @@ from scheduling.backends.local.watch import renames_in
 from scheduling.backends.logfiles import LogFiles
 
 logger = logging.getLogger(__name__)
+INSTALL = Path(__file__).with_name("install_requirements.py")
 NEVER_STARTED = "the job was stopped before it started"
 KEPT_REPORTS = 3  # reports of older attempts that are kept although nothing forgot them
 
@@ -456,7 +457,7 @@ class LocalBackend:
             "epoch": gang.epoch,
             "token": str(gang.token),
             "ordered_at": processes.stamp(),
-            "command": list(gang.command),
+            "command": _command(gang),
             "progress_pattern": gang.progress_pattern,
             "grace_seconds": gang.grace_seconds,
             "log_limit_bytes": min(gang.log_limit_bytes, self.log_limit_bytes),
@@ -534,6 +535,14 @@ class LocalBackend:
         same = [worker["gpus"] for worker in old["workers"]] == [worker["gpus"] for worker in gang["workers"]]
         epoch: int = old["epoch"]
         return epoch if same else None
+
+
+def _command(gang: Gang) -> list[str]:
+    """Returns the command of the workers. If the gang has requirements, a program installs them first."""
+    if not gang.requirements.strip():
+        return list(gang.command)
+    # As text, because jobs cannot read the portal's files.
+    return ["python", "-I", "-c", INSTALL.read_text(), gang.requirements, *gang.command]
 
 
 def _work(files: JobFiles, worker: Worker) -> Path:
