@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounting', '0038_plans_kept'),
-        ('scheduling', '0069_clearer_texts'),
+        ('scheduling', '0071_the_space_that_files_of_jobs_take'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
