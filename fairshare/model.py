@@ -198,6 +198,7 @@ class Reason(IntEnum):
     TEAM_ARCHIVED = 21  # the account's team is archived
     PLACE_LOST = 22  # picked, but its GPUs were gone when the decision was carried out
     OWNER_MAY_NOT = 23  # its owner may not submit jobs in the team any more
+    RETRYING = 24  # its program failed and will be started again later
 
     @property
     def is_never(self) -> bool:

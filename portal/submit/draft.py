@@ -35,9 +35,9 @@ EXAMPLE = "digits/train.py"
 ADVANCED = (
     "priority", "progress_pattern", "secrets", "secret_files", "volumes", "cpu", "memory", "shm",
     "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
-    "labels", "preemptible",
+    "labels", "preemptible", "retry_times", "retry_exit_codes", "retry_backoff_seconds",
 )  # fmt: skip
-FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster", "code"}
+FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster", "code", "retries"}
 
 
 T = TypeVar("T", Tenant, Cluster)
@@ -193,7 +193,7 @@ class Draft:
         """
         usual = Fields()
         changed = any(getattr(self.fields, name) != getattr(usual, name) for name in ADVANCED)
-        return changed or any(name in self.problems for name in ADVANCED)
+        return changed or any(name in self.problems for name in (*ADVANCED, "retries"))
 
     @property
     def answers(self) -> bool:

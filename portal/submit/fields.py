@@ -32,6 +32,8 @@ NUMBERS = {
     "deadline_hours": float,
 }
 OF_CONTAINERS = ("memory", "shm", "working_directory", "image_pull_policy", "image_pull_secret")
+# The parts of the field `retries`.
+RETRIES = ("retry_times", "retry_exit_codes", "retry_backoff_seconds")
 # Fields of numbers that may stay empty.
 OPTIONAL = ("port", "cpu", "user_id", "group_id", "expected_hours", "deadline_hours")
 # The parts of the field `code`, and the beginning of their names in the form.
@@ -74,6 +76,9 @@ class Fields:
     deadline_hours: str = ""
     code_upload: str = ""
     requirements: str = ""
+    retry_times: str = str(DEFAULTS.retries.times)
+    retry_exit_codes: str = ""
+    retry_backoff_seconds: str = str(DEFAULTS.retries.backoff_seconds)
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
@@ -106,6 +111,9 @@ class Fields:
             readiness_failures=str(spec.readiness_failures),
             preemptible="true" if spec.preemptible else "",
             requirements=spec.requirements,
+            retry_times=str(spec.retries.times),
+            retry_exit_codes=", ".join(map(str, spec.retries.exit_codes)),
+            retry_backoff_seconds=str(spec.retries.backoff_seconds),
             **{f"{CODE}{name}": getattr(spec.code, name) for name in CODE_FIELDS if spec.code},
         )
 
@@ -129,12 +137,22 @@ class Fields:
             return dump_spec(self._draft())
 
     def _plain(self) -> dict[str, Any]:
-        texts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in LINES}
+        skipped = {*LINES, *RETRIES}
+        texts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in skipped}
+        texts["retries"] = self._retries()
         numbers = {name: read_number(texts[name], kind) for name, kind in NUMBERS.items()}
         code = {name: texts.pop(f"{CODE}{name}").strip() for name in CODE_FIELDS}
         texts["code"] = {name: text for name, text in code.items() if text} or None
         texts["preemptible"] = {"": False, "true": True}.get(texts["preemptible"], texts["preemptible"])
         return texts | numbers | ({name: None for name in OPTIONAL if not getattr(self, name).strip()})
+
+    def _retries(self) -> dict[str, Any]:
+        codes = self.retry_exit_codes.replace(",", " ").split()
+        return {
+            "times": read_number(self.retry_times.strip()),
+            "exit_codes": [read_number(code) for code in codes],
+            "backoff_seconds": read_number(self.retry_backoff_seconds.strip()),
+        }
 
     def _lines(self) -> dict[str, str]:
         return {name: getattr(self, name) for name in LINES}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from scheduling.backends.base import End
 from scheduling.books.closing import changes_of_nodes
 from scheduling.leases.actions import BACK_OFF_SECONDS, STEADY
 from scheduling.models import Cluster, ClusterPause, HeldGpu, Job, JobEvent, JobSpeed, Lease, Node, NodeChange
+from scheduling.models.event_codes import EventCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,7 @@ class _Reader:
         changes = JobEvent.objects.filter(job__in=self.jobs.values("pk"), kind=JobEvent.SHARING)
         changed = set(changes.values_list("job_id", flat=True))
         pauses = list(self._pauses())
+        retries = self._waits_for_retries()
         spent: dict[int, list[SpentHours]] = defaultdict(list)
         for one in spent_hours(self.begins, self.ends):
             spent[one.tenant].append(one)
@@ -168,8 +170,24 @@ class _Reader:
                 # because its entitlement is unknown.
                 carried=row.created_at < self.begins or row.id in changed,
                 preemptible=row.preemptible and row.id not in changed,
-                ineligible=(*pauses, *_back_offs(own), *self._without_hours(row, spent[row.tenant])),
+                ineligible=(
+                    *pauses,
+                    *_back_offs(own),
+                    *retries.get(row.id, ()),
+                    *self._without_hours(row, spent[row.tenant]),
+                ),
             )
+
+    def _waits_for_retries(self) -> dict[int, list[Ineligible]]:
+        """Returns, by job id, the waits between failures of the job's program and its retries, within the period."""
+        found: dict[int, list[Ineligible]] = defaultdict(list)
+        failures = JobEvent.objects.filter(job__in=self.jobs.values("pk"), code=EventCode.RETRIED)
+        for job, at, detail in failures.order_by("id").values_list("job_id", "at", "detail"):
+            since = self._since(at, 0.0)
+            until = self._since(at + timedelta(seconds=detail["wait"]), 0.0)
+            if since < until:
+                found[job].append(Ineligible(since, until, Cause.FAILURE))
+        return found
 
     def _without_hours(self, row: _Row, spent: list[SpentHours]) -> Iterator[Ineligible]:
         kinds = [pk for pk in self.column if not row.generation_ids or pk in row.generation_ids]

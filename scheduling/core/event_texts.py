@@ -167,6 +167,24 @@ def _claim_warned(parameters: Parameters) -> str:
     )
 
 
+def _retried(parameters: Parameters) -> str:
+    how, wait = _how_it_failed(parameters), counted(parameters["wait"], "second")
+    return f"Failed: {how}; retry {parameters['retry']} of {parameters['retries']} starts after {wait}"
+
+
+def _failed(parameters: Parameters) -> str:
+    how = _how_it_failed(parameters)
+    if not (retries := parameters.get("retries")):
+        return how
+    if parameters["failures"] > retries:
+        return f"{how}; no retry is left ({retries} of {retries} used)"
+    return f"{how}; this exit code is not retried"
+
+
+def _how_it_failed(parameters: Parameters) -> str:
+    return str(parameters.get("message") or "failed")
+
+
 IDLE_STEPS = {"preemptible": "the job becomes preemptible", "stop": "the job is stopped"}
 
 
@@ -212,7 +230,8 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.START_FAILED: "Could not be started: {message}",
     E.CLUSTER_SAID: "{message}",
     E.SUCCEEDED: lambda found: found.get("message") or "Succeeded",
-    E.FAILED: lambda found: found.get("message") or "Failed",
+    E.RETRIED: _retried,
+    E.FAILED: _failed,
     E.GIVEN_UP: "Fairlot gave up after {starts} consecutive attempts that failed to start or lasted less than a minute",
     E.GONE: "All processes of the job have ended",
     E.CANCELLED_GONE: "Cancelled; all processes of the job have ended",

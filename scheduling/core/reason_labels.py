@@ -21,6 +21,7 @@ SHORT: Mapping[int, str] = {
     Reason.GPUS_DRAINING: "GPUs are being freed",
     Reason.CLUSTER_PAUSED: "cluster paused",
     Reason.BACKING_OFF: "start failed, retrying",
+    Reason.RETRYING: "program failed, retrying",
     Reason.BORROWED_ENOUGH: "borrowing limit reached",
     Reason.PREEMPTIBLE: "no free GPUs for preemptible jobs",
     Reason.TEAM_ARCHIVED: "team archived",

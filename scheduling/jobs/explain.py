@@ -19,6 +19,7 @@ from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.core.reason_labels import SHORT
 from scheduling.limits.blocking import AT_ONCE, Binding
 from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, ShareBalance
+from scheduling.spec.retries import Retries
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,16 +232,8 @@ class Explainer:
                 return "The job's GPUs are chosen. The job starts as soon as other jobs have released these GPUs."
             case Reason.CLUSTER_PAUSED:
                 return f"{paused_in_words(self.cluster)}; no waiting job starts."
-            case Reason.BACKING_OFF:
-                return (
-                    f"The last {job.failed_starts} attempts of the job failed to start or lasted less than a minute;"
-                    " Fairlot tries again soon."
-                    if job.failed_starts > 1
-                    else (
-                        "The last attempt of the job failed to start or lasted less than a minute; Fairlot tries again"
-                        " soon."
-                    )
-                )
+            case Reason.BACKING_OFF | Reason.RETRYING:
+                return _starts_again(job, reason)
             case _:
                 return "The job waits for the next round."
 
@@ -339,6 +332,21 @@ def explain(job: Job, *, reader: User | None = None) -> Explanation:
     """Returns the explanation of one job for `reader`. To explain many jobs of a cluster, create one Explainer
     instead."""
     return Explainer(job.cluster, reader).explain(job)
+
+
+def _starts_again(job: Job, reason: Reason) -> str:
+    """Returns a sentence about a job that waits because its program (RETRYING) or its last start (BACKING_OFF)
+    failed."""
+    if reason is Reason.RETRYING:
+        retries, failed = Retries.of_stored(job.spec).times, "failed"
+        if job.failures > 1:
+            failed = f"failed {job.failures} times"
+        when = f" at {job.not_before:%Y-%m-%d %H:%M:%S} UTC at the earliest" if job.not_before else ""
+        return (
+            f"The job's program {failed}. Fairlot starts it again{when}: retry {job.failures} of {retries}."
+        )
+    attempts = f"{job.failed_starts} attempts" if job.failed_starts > 1 else "attempt"
+    return f"The last {attempts} of the job failed to start or lasted less than a minute; Fairlot tries again soon."
 
 
 def _go_first(count: int) -> str:

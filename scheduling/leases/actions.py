@@ -31,6 +31,7 @@ from scheduling.models import Cluster, GpuUse, HeldGpu, Job, JobSpeed, Lease, No
 from scheduling.models.event_codes import EventCode, LeaseEnd, Message
 from scheduling.models.leases import LeaseQuerySet
 from scheduling.shares.intervals import ObservedLease, correct_rounds
+from scheduling.spec.retries import Retries
 
 MAX_FAILED_STARTS = 3
 # More than MAX_FAILED_STARTS, because machines also die without any fault of the job.
@@ -356,8 +357,7 @@ class ObservationBatch:
         elif end is End.DELETED:
             self._deleted(job, at=at, epoch=epoch, message=message, outcome=outcome)
         elif end is End.FAILED:
-            said = Message.of(EventCode.FAILED, message=message)
-            self.history.move(job, Event.FAILED, at=at, said=said, epoch=epoch, **outcome)
+            self._failed(lease, at=at, message=message, outcome=outcome)
         elif end is End.START_FAILED:
             self._start_failed(lease, at=at, message=message)
         elif end is End.LOST:
@@ -376,6 +376,44 @@ class ObservationBatch:
         said = Message.of(EventCode.DELETED, message=message)
         self.history.move(job, Event.CANCEL, at=at, said=said, epoch=epoch)
         self.history.move(job, Event.GONE, at=at, said=Message.of(EventCode.GONE), epoch=epoch, **outcome)
+
+    def _failed(self, lease: Lease, *, at: datetime, message: str, outcome: dict[str, Any]) -> None:
+        """Ends a job whose program failed, or makes it wait for its next attempt if its spec asks for retries.
+
+        `message` is the observed cause, and `outcome` has the values of the job's end fields.
+        """
+        job, retries = lease.job, Retries.of_stored(lease.job.spec)
+        failures = job.failures + 1
+        wait = retries.wait_after(failures, outcome["exit_code"])
+        if wait is None:
+            told = {"retries": retries.times, "failures": failures} if retries.times else {}
+            said = Message.of(EventCode.FAILED, message=message, **told)
+            self.history.move(
+                job, Event.FAILED, at=at, said=said, epoch=lease.epoch, failures=failures, **outcome
+            )
+            return
+        if lease.progress_steps is None and lease.held_from is not None and lease.held_from < at:
+            # Without steps, nobody knows how much of the attempt a checkpoint has kept.
+            lease.lost_from = lease.held_from
+        said = Message.of(
+            EventCode.RETRIED,
+            message=message,
+            exit_code=outcome["exit_code"],
+            retry=failures,
+            retries=retries.times,
+            wait=round(wait.total_seconds()),
+        )
+        self.history.move(
+            job,
+            Event.RETRIED,
+            at=at,
+            said=said,
+            epoch=lease.epoch,
+            frozen=False,
+            failed_starts=0,
+            failures=failures,
+            not_before=self.now + wait,
+        )
 
     def _start_failed(self, lease: Lease, *, at: datetime, message: str) -> None:
         job = lease.job
@@ -572,8 +610,8 @@ class ObservationBatch:
 
 
 def _withdraw_reservations(jobs: Sequence[Job], *, now: datetime) -> None:
-    """Withdraws the reservations of jobs that have ended, or that must wait before they start again after a failed
-    start."""
+    """Withdraws the reservations of jobs that have ended, or that must wait before they start again after a failure
+    of their start or program."""
     out = [job.pk for job in jobs if job.has_ended or (job.not_before and job.not_before > now)]
     if out:
         reserved = Lease.objects.filter(job__in=out, state=Lease.State.RESERVED)

@@ -19,6 +19,7 @@ class Event(StrEnum):
     START_FAILED = "start_failed"  # no worker could be started; the job may try again
     SUCCEEDED = "succeeded"  # every worker ended with exit code 0
     FAILED = "failed"  # a worker ended with another exit code
+    RETRIED = "retried"  # the same, but the job's spec asks for another attempt
     CANCEL = "cancel"  # a user or Fairlot cancelled the job
     GONE = "gone"  # after a cancel, all workers were observed gone
 
@@ -42,6 +43,9 @@ TRANSITIONS: dict[tuple[str, Event], str] = {
     (S.STARTING, Event.FAILED): S.FAILED,
     (S.RUNNING, Event.FAILED): S.FAILED,
     (S.STOPPING, Event.FAILED): S.FAILED,
+    (S.STARTING, Event.RETRIED): S.SUSPENDED,
+    (S.RUNNING, Event.RETRIED): S.SUSPENDED,
+    (S.STOPPING, Event.RETRIED): S.SUSPENDED,
     (S.QUEUED, Event.FAILED): S.FAILED,  # given up after too many failed starts
     (S.QUEUED, Event.CANCEL): S.CANCELLED,
     (S.SUSPENDED, Event.CANCEL): S.CANCELLED,

@@ -9,8 +9,9 @@ lost. For each earlier attempt, the lost GPU time is:
   attempt printed step 100 at 10:00 and step 200 at 11:00, and the next one resumes at step 150. Then the time from
   10:30 to the end of the first attempt is lost.
 
-The actual loss is higher if a resumed attempt makes steps before its first observation. If some workers of an attempt
-never ran, all its time counts as lost (`ObservationBatch.close` in scheduling/leases/actions.py).
+The actual loss is higher if a resumed attempt makes steps before its first observation. In two cases all time of an
+attempt counts as lost (`ObservationBatch` in scheduling/leases/actions.py): some of its workers never ran, or its
+program failed without having printed steps, and the job is retried.
 """
 
 from __future__ import annotations

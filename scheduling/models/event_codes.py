@@ -37,6 +37,7 @@ class EventCode(StrEnum):
     VANISHED = "vanished"
     NOT_STARTED = "not_started"
     START_FAILED = "start_failed"
+    RETRIED = "retried"
     CLUSTER_SAID = "cluster_said"
     # The end
     SUCCEEDED = "succeeded"

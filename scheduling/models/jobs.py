@@ -106,6 +106,8 @@ class Job(models.Model):
     # Frozen processes of the last lease are kept, to be thawed (slicing by freeze).
     frozen = models.BooleanField(default=False)
     failed_starts = models.PositiveIntegerField(default=0)
+    # How often the program has failed (a worker's exit code was not 0), in all attempts.
+    failures = models.PositiveIntegerField(default=0, db_default=0)
     not_before = models.DateTimeField(null=True, blank=True)
 
     created_at = models.DateTimeField(db_default=Now())

@@ -1,7 +1,8 @@
 """Wasted GPU time by cause. Each second counts for at most one cause, so the total is at most the booked time.
 
 - *failed*, *cancelled*: all time in the period of training jobs that failed or were cancelled, in the period or later.
-- *run again*: for other jobs, the time of work that was lost and repeated (scheduling/leases/lost_work.py).
+- *run again*: for other jobs, the time of work that was lost and repeated (scheduling/leases/lost_work.py). Attempts
+  of a job that failed and were retried are among these, unless the job failed or was cancelled in the end.
 - *idle*: of the remaining time, the time for which jobs held GPUs without using them.
 
 Sessions and replicas of services never count as failed or cancelled, because users end them after use.

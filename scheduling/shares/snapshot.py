@@ -98,6 +98,7 @@ class _JobColumns:
     choice: fs.Ints  # hash of the list of acceptable generations
     priority: fs.Ints
     not_before: fs.Ints  # times, encoded as `read_columns` returns them
+    retries: fs.Bools  # whether the job's program failed after its last start
     reason: fs.Ints
     preemptible: fs.Bools
     keeps: fs.Bools
@@ -121,6 +122,7 @@ class _JobColumns:
             (Func("generation_ids", 0, function="hash_array_extended", output_field=BigIntegerField()), "i8"),
             ("priority", "i4"),
             (Coalesce("not_before", Value(LONG_AGO, DateTimeField())), "i8"),
+            (ExpressionWrapper(Q(failures__gt=0, failed_starts=0), BooleanField()), "?"),
             ("reason", "i2"),
             ("preemptible", "?"),
             (ExpressionWrapper(Q(kind__in=Job.UNSLICED), BooleanField()), "?"),
@@ -658,7 +660,8 @@ def _blocked(
     Running jobs are blocked only if their team is archived or their owner may no longer submit.
     """
     backs_off = seconds(jobs.not_before) > now.timestamp()
-    blocked = np.where(backs_off, int(fs.Reason.BACKING_OFF), 0)
+    why = np.where(jobs.retries, int(fs.Reason.RETRYING), int(fs.Reason.BACKING_OFF))
+    blocked = np.where(backs_off, why, 0)
     if cluster.paused_at:
         blocked = np.full(len(jobs.id), int(fs.Reason.CLUSTER_PAUSED))
     blocked = np.where(running_on == fs.NOWHERE, blocked, 0)

@@ -24,12 +24,15 @@ from scheduling.spec.code import Code
 from scheduling.spec.labels import Labels
 from scheduling.spec.refused_values import RefusedAt, path_of
 from scheduling.spec.requirements import Requirements
+from scheduling.spec.retries import Retries
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
 # The former names of fields, which are accepted for one more version, and the present names.
 NEW_NAMES = {"only_idle": "preemptible"}
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 URL_PATH = re.compile(r"/[!#-&(-;=?-_a-z~]*")  # ASCII without blanks and quotation marks
+# The fields that only jobs which end by themselves may set, and their defaults.
+ONLY_OF_JOBS = {"expected_hours": None, "deadline_hours": None, "retries": Retries()}
 LONGEST_YAML = 65_536  # characters; parsing this many takes about a second
 RESERVED_VARIABLES = {
     "CUDA_VISIBLE_DEVICES",
@@ -112,6 +115,7 @@ class JobSpec(BaseModel):
     # The expected total time on GPUs, and the time from the submit to the deadline.
     expected_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
     deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
+    retries: Retries = Retries()
 
     @field_validator("name", "command", "environment", "progress_pattern")
     @classmethod
@@ -206,10 +210,10 @@ class JobSpec(BaseModel):
         """Returns an error text, by field, for each field that this spec sets but that a service or session must not
         have.
 
-        These are `expected_hours` and `deadline_hours`. Services and sessions must not have them, because they do not
-        end by themselves.
+        These are the fields in ONLY_OF_JOBS. Services and sessions must not have them, because they do not end by
+        themselves.
         """
-        given = {name for name in ("expected_hours", "deadline_hours") if getattr(self, name) is not None}
+        given = {name for name, usual in ONLY_OF_JOBS.items() if getattr(self, name) != usual}
         return dict.fromkeys(sorted(given), "is only for jobs that end by themselves")
 
     @property
@@ -334,10 +338,11 @@ ACCEPTED = {
     "expected_hours": "more than 0 and up to 8760 hours, or empty if the duration is unknown",
     "deadline_hours": "more than 0 and up to 8760 hours, or empty for no deadline",
     "labels": "up to 10 keys with values, in the format of Kubernetes labels; values may be empty",
+    "retries": "{times: 0 to 100, exit_codes: a list (optional), backoff_seconds: 1 to 3600 (optional)}",
 }
 
 
-# By field: what is accepted for a value inside the field.
+# By field, or by the path of a value inside a field: what is accepted for the value.
 ACCEPTED_INSIDE = {
     "generations": "the name of a generation",
     "variables": "a text",
@@ -346,6 +351,10 @@ ACCEPTED_INSIDE = {
     "secret_files": "{name: a secret, path: an absolute folder (optional)}",
     "code": "{upload: the digest of an upload}",
     "labels": "a text, which may be empty",
+    "retries": "times, exit_codes, backoff_seconds",
+    "retries.times": "a whole number from 0 to 100",
+    "retries.exit_codes": "a list of up to 50 exit codes from 1 to 255, or empty for every exit code",
+    "retries.backoff_seconds": "a whole number of seconds from 1 to 3600",
 }
 # Pydantic's errors about a value's type. Their messages quote the value, because 010, yes and 1:30 are easily misread.
 OF_TYPES = {"int_type", "int_from_float", "float_type", "finite_number", "bool_type", "string_type"}
@@ -355,7 +364,7 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
     problems: dict[str, str] = {}
     for item in error.errors(include_url=False):
         field, *inside = path_of(item) or ("",)
-        accepted = (ACCEPTED_INSIDE if inside else ACCEPTED).get(field)
+        accepted = _accepted_inside(field, inside[0]) if inside else ACCEPTED.get(field)
         if item["type"] == "extra_forbidden":
             problem = (
                 f"{inside[-1]} is not accepted here: {pod_fields.why_not(inside[-1]) or f'accepted: {accepted}'}"
@@ -372,6 +381,10 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
             problem += "; put what you wrote in quotes"
         problems.setdefault(".".join((field, *inside)), problem)
     return problems
+
+
+def _accepted_inside(field: str, place: str) -> str | None:
+    return ACCEPTED_INSIDE.get(f"{field}.{place}", ACCEPTED_INSIDE.get(field))
 
 
 def _plain_problem(kind: str, message: str, accepted: str | None, *, is_inside: bool) -> str:

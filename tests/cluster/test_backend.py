@@ -56,6 +56,31 @@ def test_a_workers_exit_code_is_reported_with_its_rank_and_node(rig: Rig, nodes:
     assert all(objects.has_ended(pod) for pod in rig.pods(gang)), "all of them end with it"
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failed_gang_can_be_started_again_as_its_next_attempt(
+    rig: Rig, nodes: list[str], workers: int
+) -> None:
+    gang = rig.start(rig.gang(*nodes[:workers]))
+    rig.wait(gang, Phase.RUNNING)
+    rig.annotate(gang, run_for="0", exit_code="3")
+    assert rig.wait(gang).end is End.FAILED
+    again = rig.gang(*nodes[2 : 2 + workers], epoch=2)
+
+    def starts() -> bool:
+        try:
+            rig.start(again)
+        except BackendError:  # its failed Job is still being deleted; the worker repeats the order
+            return False
+        return True
+
+    wait_for(starts, what="the retry is started")
+    rig.wait(again, Phase.RUNNING)
+    running = [pod for pod in rig.pods(again) if not objects.has_ended(pod)]
+    assert [objects.epoch_of(pod) for pod in running] == [2] * workers
+    rig.annotate(again, run_for="0")
+    assert rig.wait(again).end is End.SUCCEEDED
+
+
 def test_all_workers_of_a_gang_run_on_their_nodes_or_none_ever_runs(rig: Rig, nodes: list[str]) -> None:
     where = [nodes[2], nodes[3], nodes[2], nodes[4]]
     gang = rig.start(rig.gang(*where))

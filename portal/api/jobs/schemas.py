@@ -157,6 +157,9 @@ class Job(WithOldNames):
     end_reason: str
     end_message: str
     steps_done: Figure | None
+    failures: int = Field(
+        description="How often the program has failed in all attempts, including those that were retried."
+    )
 
 
 class Preemptible(WithOldNames, Schema):

@@ -34,7 +34,7 @@ class Outcome(Enum):
     DONE = "done"  # this order, or an earlier identical one, took effect
     # The order is void: the Job was ordered to run a later lease, or to stop this lease.
     OVERTAKEN = "overtaken"
-    FINISHED = "finished"  # the Job had already completed or failed
+    FINISHED = "finished"  # the Job had already completed, or the bare pod had already ended
     MISSING = "missing"  # the Job does not exist
 
 
@@ -147,18 +147,19 @@ class Orders:
                 return Outcome.OVERTAKEN
             if at == attempt.epoch:
                 return Outcome.DONE
-            if objects.condition(job, "Complete") or objects.condition(job, "Failed"):
+            if objects.condition(job, "Complete"):
                 return Outcome.FINISHED
-            if not objects.is_suspended(job):
+            failed = objects.condition(job, "Failed")
+            if not failed and not objects.is_suspended(job):
                 # No other order will end the earlier attempt.
                 old = str(job["metadata"]["annotations"][objects.LEASE])
                 self.api.patch(self._path(job_id), objects.stop(_uid(job), at=at, epoch=at, token=old))
                 raise StillThere(f"attempt {at} of job {job_id} was still running and is now being stopped")
             if objects.holds_gpus(job):
                 raise StillThere(f"pods of attempt {at} of job {job_id} still exist")
-            if objects.has_counted_ends(job):
-                # The Job would run without the workers that it counts as succeeded, or fail for workers that it counts
-                # as failed.
+            if failed or objects.has_counted_ends(job):
+                # A failed Job runs no other attempt. A Job with counted ends would run without the workers that it
+                # counts as succeeded, or fail for workers that it counts as failed.
                 self._delete(job)
                 continue
             if not self.groups.ensure(self.api, self.namespace, job):

@@ -389,3 +389,21 @@ def test_the_expected_start_stays_on_the_jobs_page_and_in_the_list(scene: Scene,
     Job.objects.filter(pk=scene.waiting.pk).update(reason=int(Reason.NEVER_TOO_LARGE))
     assert "expected to start" not in browser.get(page).content.decode()
     assert "xpected to start" not in browser.get(f"/jobs/{scene.job.pk}/").content.decode()
+
+
+def test_a_job_that_waits_for_its_retry_says_so_on_its_page_and_by_the_api(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.bob)
+    later = now_from_database() + timedelta(minutes=5)
+    spec = scene.waiting.spec | {"retries": {"times": 4, "exit_codes": [], "backoff_seconds": 60}}
+    Job.objects.filter(pk=scene.waiting.pk).update(
+        spec=spec, reason=int(Reason.RETRYING), failures=2, not_before=later
+    )
+    said = (
+        f"The job&#x27;s program failed 2 times. Fairlot starts it again at {later:%Y-%m-%d %H:%M:%S} UTC at the"
+        " earliest: retry 2 of 4."
+    )
+    assert said in browser.get(f"/jobs/{scene.waiting.pk}/").content.decode()
+    api = browser.get(f"/api/v1/jobs/{scene.waiting.pk}/scheduling").json()
+    assert api["sentence"] == said.replace("&#x27;", "'")
+    shown = browser.get(f"/api/v1/jobs/{scene.waiting.pk}").json()
+    assert (shown["failures"], shown["reason"]) == (2, "program failed, retrying")

@@ -37,6 +37,14 @@ mappings = st.fixed_dictionaries(
         "priority": st.integers(-100, 100),
         "expected_hours": st.floats(1e-6, 8760),
         "deadline_hours": st.floats(1e-6, 8760),
+        "retries": st.fixed_dictionaries(
+            {},
+            optional={
+                "times": st.integers(0, 100),
+                "exit_codes": st.lists(st.integers(1, 255), max_size=4, unique=True),
+                "backoff_seconds": st.integers(1, 3600),
+            },
+        ),
         "secrets": st.dictionaries(
             names.map(lambda name: f"S_{name}"), st.sampled_from(["hf", "s3/key-1.id"])
         ),
@@ -176,6 +184,22 @@ def test_each_wrong_field_says_what_is_accepted_and_keeps_what_was_typed(
     assert Job.objects.count() == before
     assert 'value="train"' in html or field == "name"  # the other fields keep their values
     assert (typed[0] if isinstance(typed, list) else typed) in html
+
+
+def test_retries_are_typed_in_three_fields_and_their_problems_are_shown_together(bob: Client) -> None:
+    typed = {"retry_times": "3", "retry_exit_codes": "75,  137", "retry_backoff_seconds": "30"}
+    assert bob.post("/submit/", posted(**typed)).status_code == 302
+    job = Job.objects.latest("id")
+    assert job.spec["retries"] == {"times": 3, "exit_codes": [75, 137], "backoff_seconds": 30}
+    assert 'value="75, 137"' in bob.get(f"/submit/?clone={job.pk}").content.decode()
+    wrong = {"retry_times": "many", "retry_exit_codes": "75 x", "retry_backoff_seconds": "0"}
+    response = bob.post("/submit/", posted(**wrong))
+    html = response.content.decode()
+    assert (response.status_code, Job.objects.latest("id")) == (422, job)
+    told = problem_of(html, "retries")
+    for accepted in ("a whole number from 0 to 100", "exit codes from 1 to 255", "seconds from 1 to 3600"):
+        assert accepted in told
+    assert all(f'value="{text}"' in html for text in wrong.values())
 
 
 def test_yaml_that_was_edited_is_what_is_submitted(bob: Client) -> None:

@@ -25,6 +25,7 @@ from scheduling.leases.actions import apply_observations, bill_running
 from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Operation, Round
 from scheduling.rounds.actions import run_round
 from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.retries import Retries
 from tests.clock import real_now, set_clock
 from tests.make import Cast, cast
 from tests.scheduling.world import seen
@@ -87,6 +88,7 @@ class Walk:
             command="true",
             gpus_per_worker=self.chance.randint(1, 2),
             workers=self.chance.randint(1, 2),
+            retries=Retries(times=self.chance.choice([0, 2])),
         )
         submit_job(actor=owner, tenant=tenant, cluster=self.cluster, spec=spec)
 

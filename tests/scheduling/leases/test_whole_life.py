@@ -21,6 +21,7 @@ from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job, Lease, Operation
 from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.retries import Retries
 from tests.scheduling.world import World, world
 from tests.waiting import wait_for
 
@@ -129,6 +130,31 @@ def test_a_failing_job_keeps_its_exit_code(lab: World) -> None:
     job.refresh_from_db()
     assert job.exit_code == 7
     assert "7" in job.end_message
+
+
+def test_a_program_that_fails_is_started_again_and_goes_on_from_its_checkpoint(lab: World) -> None:
+    # Fails with code 75 in its first attempt, after it has saved what it has counted.
+    program = """
+        saved=$FAIRLOT_CHECKPOINT_DIR/saved
+        if [ -e "$saved" ]; then echo "goes on at $(cat "$saved")"; exit 0; fi
+        echo 5 > "$saved"; exit 75
+    """
+    job = submit(lab, command=program, gpus=2, retries=Retries(times=1, exit_codes=[75], backoff_seconds=60))
+    lab.fill()
+    reaches(lab, job, Job.State.SUSPENDED)
+    job.refresh_from_db()
+    assert (job.failures, job.exit_code) == (1, None)
+    lab.fill()
+    assert job.leases.count() == 1, "it waits"
+    Job.objects.filter(pk=job.pk).update(not_before=now_from_database())
+    lab.fill()
+    reaches(lab, job, Job.State.SUCCEEDED)
+    assert "goes on at 5" in log_of(lab, job)
+    ends = job.leases.order_by("epoch").values_list("end_reason", flat=True)
+    assert list(ends) == [Lease.End.FAILED, Lease.End.SUCCEEDED]
+    booked = sum(segment.gpu_seconds for segment in UsageSegment.objects.filter(job_id=job.pk))
+    held = sum((lease.held_until - lease.held_from).total_seconds() for lease in job.leases.all())
+    assert float(booked) == pytest.approx(2 * held, abs=1e-5)
 
 
 def test_a_preempted_job_goes_on_from_its_checkpoint_and_repeats_nothing(lab: World) -> None:
