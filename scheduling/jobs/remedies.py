@@ -29,7 +29,7 @@ from scheduling.models import Job, Node
 from scheduling.models.event_codes import EventCode, Message
 
 HIGHEST_PRIORITY = 100
-RETRIED = "retried"  # kind of the event of a job that a user lets start before its back-off ends
+TRIED_NOW = "tried_now"  # kind of the event of a job that a user lets start before its back-off ends
 
 
 class RemedyKind(StrEnum):

@@ -17,7 +17,7 @@ from scheduling.backends.base import End, Phase
 from scheduling.clusters.actions import pause_cluster, resume_cluster
 from scheduling.core.event_texts import text_of
 from scheduling.draining.actions import drain_node, return_node
-from scheduling.jobs.remedies import RETRIED, RemedyCode, apply_remedy, remedies_of, try_now
+from scheduling.jobs.remedies import TRIED_NOW, RemedyCode, apply_remedy, remedies_of, try_now
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job, Node
 from scheduling.spec.job_spec import JobSpec
@@ -182,7 +182,7 @@ def test_a_start_has_failed_try_again_now() -> None:
     with pytest.raises(NotAllowed):
         try_now(actor=cast.charlie, job=job)
     apply_remedy(actor=cast.bob, job=job, code="try_now")
-    assert text_of(job.events.get(kind=RETRIED)) == "bob ended the pause after the failed attempt"
+    assert text_of(job.events.get(kind=TRIED_NOW)) == "bob ended the pause after the failed attempt"
     assert AuditEvent.objects.get(verb="job.try_now").actor == cast.bob
     starts(lab, job)
     assert Job.objects.get(pk=job.pk).failed_starts == 1
