@@ -24,6 +24,8 @@ TASKS: dict[str, tuple[str, ...]] = {
         "scheduling.tasks.step_service",
         "scheduling.tasks.step_services",
         "scheduling.tasks.step_sessions",
+        "scheduling.tasks.step_sweep",
+        "scheduling.tasks.step_sweeps",
     ),
     BOOKS: (
         "accounting.tasks.prepare_months",

@@ -43,6 +43,7 @@ from scheduling.services.announcements import announce_service, services_to_anno
 from scheduling.services.replicas import services_to_step
 from scheduling.sessions.actions import sessions_to_step, step_session
 from scheduling.shares.hour_sums import sum_share_hours
+from scheduling.sweeps import controller as sweeps
 
 logger = logging.getLogger(__name__)
 # Time that one message spends on analyses; well below the time after which a task counts as hung.
@@ -182,6 +183,19 @@ def step_services() -> None:
     """Takes one step of every service, in case a message was lost or a back-off has ended."""
     ids = services_to_step().values_list("id", flat=True)
     run_each(ids, lambda service_id: replicas.step_service(service_id=service_id))
+
+
+@shared_task
+def step_sweep(sweep_id: int) -> None:
+    """Submits the next members of a sweep, and records those that ended."""
+    sweeps.step_sweep(sweep_id=sweep_id)
+
+
+@shared_task
+def step_sweeps() -> None:
+    """Takes one step of every sweep that has not ended, in case a message was lost or a refused member fits now."""
+    ids = sweeps.sweeps_to_step().values_list("id", flat=True)
+    run_each(ids, lambda sweep_id: sweeps.step_sweep(sweep_id=sweep_id))
 
 
 @shared_task

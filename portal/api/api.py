@@ -28,6 +28,7 @@ from portal.api.services.endpoints import router as services
 from portal.api.sessions.endpoints import router as sessions
 from portal.api.shares.endpoints import router as shares
 from portal.api.subscriptions.endpoints import router as subscriptions
+from portal.api.sweeps.endpoints import router as sweeps
 from portal.api.teams.endpoints import router as teams
 from portal.api.trade_limits.endpoints import router as trade_limits
 from portal.api.volumes.endpoints import router as volumes
@@ -56,6 +57,7 @@ for router in (
     services,
     sessions,
     schedules,
+    sweeps,
     cluster,
     shares,
     reports,

@@ -96,6 +96,11 @@ def wake_service(service_id: int) -> None:
     _after_commit("scheduling.tasks.step_service", service_id)
 
 
+def wake_sweep(sweep_id: int) -> None:
+    """Asks a worker, after commit, to submit the next members of a sweep."""
+    _after_commit("scheduling.tasks.step_sweep", sweep_id)
+
+
 def wake_analyses() -> None:
     """Asks a worker, after commit, to continue pending analyses of sharing anomalies."""
     _after_commit("scheduling.tasks.analyse_sharing")

@@ -210,6 +210,7 @@ def _chosen_node_closed(parameters: Parameters) -> str:
 TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.SUBMITTED: lambda found: f"Submitted by {_user(found)}",
     E.SUBMITTED_BY_SCHEDULE: _submitted_by_schedule,
+    E.SUBMITTED_BY_SWEEP: "Submitted by the sweep “{sweep}”",
     E.SESSION_BEGUN: "Session started by {user}",
     E.REPLICA_MADE: "Created as replica {slot} of the service {service}, revision {revision}",
     E.LIMIT_EXCEEDED: "{limit}",
@@ -243,6 +244,8 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.NEXT_RUN: "Cancelled: the next run of the schedule “{schedule}” replaces it",
     E.TIME_LIMIT: lambda found: f"Stopped: {_time_limit(found)}",
     E.TIME_LIMIT_WARNED: lambda found: f"The job runs longer than allowed: {_time_limit(found)}",
+    E.SWEEP_CANCELLED: lambda found: f"Cancelled with the sweep “{found['sweep']}” by {_user(found)}",
+    E.SWEEP_STOPPED: "Cancelled: member {index} of the sweep “{sweep}” met the stop rule",
     E.SERVICE_REMOVED: "Ended: the service {service} was removed",
     E.SERVICE_STOPPED: "Ended: the service {service} was stopped",
     E.SERVICE_CHANGES: "Ended: the service {service} changes to revision {revision}",

@@ -8,7 +8,7 @@ member takes them over.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -26,20 +26,21 @@ from accounting.core.errors import Refused
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import members_among
 from scheduling.core import pubsub
-from scheduling.core.enqueue import wake_service, want_rounds
+from scheduling.core.enqueue import wake_service, wake_sweep, want_rounds
 from scheduling.core.locks import lock_schedules
 from scheduling.jobs.actions import cancel_waiting_within, cancel_within
 from scheduling.jobs.explain import why_owner_may_not
 from scheduling.leases.actions import bill
-from scheduling.models import Cluster, Job, JobEvent, JobSecret, Lease, Schedule, Service, ServiceRevision
+from scheduling.models import Cluster, Job, JobEvent, JobSecret, Lease, Schedule, Service, ServiceRevision, Sweep
 from scheduling.models.event_codes import EventCode, Message, ServiceEventKind
 from scheduling.schedules.actions import pause
 from scheduling.services.replicas import note
 from scheduling.spec.attachments import named_secrets
 from scheduling.spec.job_spec import JobSpec, SpecError
+from scheduling.sweeps.actions import cancel as cancel_sweep
 
-T = TypeVar("T", Job, Service, Schedule)
-L = TypeVar("L", Service, Schedule)
+T = TypeVar("T", Job, Service, Schedule, Sweep)
+L = TypeVar("L", Service, Schedule, Sweep)
 
 
 class Fate(StrEnum):
@@ -52,7 +53,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Work:
-    """The unfinished jobs, the services and the schedules of a user in some teams.
+    """The unfinished jobs and sweeps, the services and the schedules of a user in some teams.
 
     `tenants` are the ids of these teams; None means all teams.
     """
@@ -75,9 +76,13 @@ class Work:
     def schedules(self) -> models.QuerySet[Schedule]:
         return self._there(Schedule.objects.kept().filter(owner=self.user))
 
+    @property
+    def sweeps(self) -> models.QuerySet[Sweep]:
+        return self._there(Sweep.objects.unfinished().filter(owner=self.user))
+
     def counts(self) -> dict[str, int]:
         """Returns the number of items of each kind; the keys are "running job", "waiting job", "session", "service",
-        "schedule".
+        "schedule", "sweep".
 
         Leaves out kinds without items.
         """
@@ -88,6 +93,7 @@ class Work:
             "session": self.jobs.filter(kind=Job.Kind.SESSION),
             "service": self.services,
             "schedule": self.schedules,
+            "sweep": self.sweeps,
         }
         return {kind: count for kind, rows in found.items() if (count := rows.count())}
 
@@ -105,6 +111,7 @@ class HandedOver:
     jobs: int
     services: int
     schedules: int
+    sweeps: int
     kept: tuple[str, ...]
 
 
@@ -209,19 +216,19 @@ def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> Hande
             raise Refused(f"Accepted: {', '.join(Fate)}.", "fate")
 
 
-def _lock(work: Work) -> tuple[list[Job], list[Service], list[Schedule]]:
-    """Locks the work until the transaction ends. Returns its jobs, services and schedules, read after locking.
+def _lock(work: Work) -> tuple[list[Job], list[Service], list[Schedule], list[Sweep]]:
+    """Locks the work until the transaction ends. Returns its jobs, services, schedules and sweeps, read after locking.
 
-    Takes locks in the same order as the service controller and schedule runs, to prevent deadlocks: first the rows of
-    services and schedules, then the scheduling locks of clusters, then the rows of clusters.
+    Takes locks in the same order as the controllers of services and sweeps and as schedule runs, to prevent deadlocks:
+    first the rows of services, schedules and sweeps, then the scheduling locks of clusters, then the rows of clusters.
     """
-    services, schedules = _locked(work.services), _locked(work.schedules)
+    services, schedules, sweeps = _locked(work.services), _locked(work.schedules), _locked(work.sweeps)
     clusters = set(work.jobs.values_list("cluster_id", flat=True))
     lock_schedules(clusters)
     want_rounds(Cluster.objects.attached())
     # A job that is submitted meanwhile to a cluster that is not locked stays out; it waits.
     jobs = work.jobs.filter(cluster__in=clusters).select_related("tenant").order_by("pk").defer("spec")
-    return list(jobs), services, schedules
+    return list(jobs), services, schedules, sweeps
 
 
 def _locked(rows: models.QuerySet[L]) -> list[L]:
@@ -232,13 +239,16 @@ def _locked(rows: models.QuerySet[L]) -> list[L]:
 
 
 def _cancel(actor: User | None, work: Work) -> None:
-    """Cancels the user's jobs and sessions, stops the services, and pauses the schedules."""
-    jobs, services, schedules = _lock(work)
+    """Cancels the user's jobs, sweeps and sessions, stops the services, and pauses the schedules."""
+    jobs, services, schedules, sweeps = _lock(work)
     user = work.user.get_username()
     why = Message.of(EventCode.OWNER_LEAVES, user=user)
     for schedule in schedules:
         if schedule.paused_at is None:
             pause(actor, schedule, f"Paused because the owner {user} may no longer run jobs in the team")
+    for sweep in sweeps:
+        if sweep.state != Sweep.State.CANCELLED:
+            cancel_sweep(actor, sweep)
     for service in services:
         if service.stopped_at is not None:
             continue
@@ -264,9 +274,9 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
     Work that names secrets keeps its owner and waits. Raises Refused if `to` may not submit in one or more of the
     teams.
     """
-    jobs, services, schedules = _lock(work)
+    jobs, services, schedules, sweeps = _lock(work)
     now = now_from_database()
-    _require_new_owner(work.user, to, {row.tenant_id for rows in (jobs, services, schedules) for row in rows})
+    _require_new_owner(work.user, to, {row.tenant_id for rows in (jobs, services, schedules, sweeps) for row in rows})
     # Secrets are looked up by name, for the owner, at each start. With a new owner, a program that the former owner
     # wrote could get secrets of the new owner.
     # All revisions count, because a service may be rolled back to any of them.
@@ -286,13 +296,26 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
         wake_service(service.pk)
     changes = {"owner": to, "request_key": None, "refusals": 0}
     Schedule.objects.filter(pk__in=[one.pk for one in free_schedules], owner=work.user).update(**changes)
-    _note(actor, work.user, to, {"jobs": moved, "services": free_services, "schedules": free_schedules})
+    free_sweeps = [one for one in sweeps if not _names_secrets(one.spec)]
+    sweep_ids = [one.pk for one in free_sweeps]
+    Sweep.objects.filter(pk__in=sweep_ids, owner=work.user).update(owner=to, request_key=None)
+    for pk in sweep_ids:
+        wake_sweep(pk)
+    _note(
+        actor,
+        work.user,
+        to,
+        {"jobs": moved, "services": free_services, "schedules": free_schedules, "sweeps": free_sweeps},
+    )
     kept = [
         *(job for job in jobs if job.pk in bound),
         *(one for one in services if one not in free_services),
         *(one for one in schedules if one not in free_schedules),
+        *(one for one in sweeps if one not in free_sweeps),
     ]
-    return HandedOver(len(moved), len(free_services), len(free_schedules), tuple(str(one) for one in kept))
+    return HandedOver(
+        len(moved), len(free_services), len(free_schedules), len(free_sweeps), tuple(str(one) for one in kept)
+    )
 
 
 def _require_new_owner(user: User, to: User, tenants: set[int]) -> None:
@@ -331,11 +354,11 @@ def _give_jobs(jobs: list[Job], to: User, *, by: Message, now: datetime) -> None
 
 
 def _note(
-    actor: User | None, user: User, to: User, moved: dict[str, list[Job] | list[Service] | list[Schedule]]
+    actor: User | None, user: User, to: User, moved: Mapping[str, Sequence[Job | Service | Schedule | Sweep]]
 ) -> None:
     """Writes one audit event for each team whose work was handed over, so that the team's managers can see it.
 
-    `moved` has the jobs, services and schedules that were handed from `user` to `to`, by kind.
+    `moved` has the jobs, services, schedules and sweeps that were handed from `user` to `to`, by kind.
     """
     by_tenant: dict[int, dict[str, list[int]]] = defaultdict(dict)
     for kind, rows in moved.items():

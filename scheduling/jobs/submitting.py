@@ -176,6 +176,39 @@ def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
         raise Refused(f"The stored spec cannot be submitted any more. Change the spec. {error}") from error
 
 
+def submit_each_stored(
+    *,
+    actor: User,
+    tenant: Tenant,
+    cluster: Cluster,
+    specs: Sequence[JobSpec],
+    fields: Sequence[Mapping[str, Any]],
+    why: Message,
+) -> list[Outcome]:
+    """Queues a job for each of `specs` like `submit_stored`, with few queries. Returns, for each spec, the job or the
+    error with which a limit refused it.
+
+    - `specs`: specs that were accepted and stored earlier. They name the same GPUs, secrets and volumes.
+    - `fields`: for each spec, extra fields of its job.
+
+    Raises NotAllowed, Refused or SpecError if none of the jobs can be submitted.
+    """
+    if not members_among({(tenant.pk, actor.pk)}):
+        raise NotAllowed(f"{why_owner_may_not(actor, tenant)}.")
+    try:
+        with transaction.atomic():
+            place = _Place(actor, tenant, cluster, reader=None, why=why)
+            drafts = [
+                place.draft(spec, request_key=None, even_if_never=True, fields=extra)
+                for spec, extra in zip(specs, fields, strict=True)
+            ]
+            return place.submit(drafts)
+    except (DataError, IntegrityError) as error:
+        if isinstance(error.__cause__, UniqueViolation | ForeignKeyViolation):
+            raise
+        raise Refused(f"The stored spec cannot be submitted any more. {error}") from error
+
+
 def check_spec(*, cluster: Cluster, spec: JobSpec) -> list[int]:
     """Returns the ids of the generations that `spec` names.
 
@@ -282,11 +315,18 @@ class _Place:
         self._never: dict[tuple[Hashable, ...], list[str]] = {}
         self._brought: dict[str, _Brought] = {}
 
-    def draft(self, spec: JobSpec, *, request_key: str | None, even_if_never: bool) -> _Draft:
+    def draft(
+        self,
+        spec: JobSpec,
+        *,
+        request_key: str | None,
+        even_if_never: bool,
+        fields: Mapping[str, Any] = NO_REPLICA,
+    ) -> _Draft:
         """Returns an unsaved job for `spec`. Raises SpecError or Refused if the team or the cluster does not accept the
         spec.
 
-        If `even_if_never` is False, also refuses a job that can never run.
+        If `even_if_never` is False, also refuses a job that can never run. `fields` are extra fields of the job.
         """
         generation_ids = self._check.generation_ids(spec)
         secrets, volumes, code = self._brings(spec)
@@ -308,7 +348,7 @@ class _Place:
             created_at=self.now,
             state_since=self.now,
         )
-        for name, value in self.replica.items():
+        for name, value in (*self.replica.items(), *fields.items()):
             setattr(job, name, value)
         if not even_if_never and (never := self._why_never(job)):
             raise Refused(" ".join(never), field="even_if_never")

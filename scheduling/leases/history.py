@@ -7,7 +7,7 @@ from typing import Any
 
 from accounting.core.bulk import insert_rows, update_rows
 from scheduling.core import pubsub
-from scheduling.core.enqueue import wake_service
+from scheduling.core.enqueue import wake_service, wake_sweep
 from scheduling.leases.lifecycle import Event, next_state
 from scheduling.models import Job, JobEvent
 from scheduling.models.event_codes import Message
@@ -82,6 +82,8 @@ class History:
         topics: dict[str, None] = {}
         for service_id in {job.service_id for job in self._jobs.values() if job.service_id}:
             wake_service(service_id)
+        for sweep_id in {job.sweep_id for job in self._jobs.values() if job.sweep_id}:
+            wake_sweep(sweep_id)
         for job in self._jobs.values():
             topics |= {
                 f"job:{job.pk}": None,

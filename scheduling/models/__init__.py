@@ -32,6 +32,7 @@ from scheduling.models.services import Service, ServiceEvent, ServiceRevision
 from scheduling.models.sessions import Session
 from scheduling.models.share_hours import FinishTime, ShareBook, ShareHour
 from scheduling.models.storage import JobStorage
+from scheduling.models.sweeps import Sweep, SweepMember
 from scheduling.models.trade_limits import TradeLimit
 from scheduling.models.volumes import JobVolume, Volume
 
@@ -82,6 +83,8 @@ __all__ = [
     "SharingAnalysis",
     "SharingAnomaly",
     "SharingPart",
+    "Sweep",
+    "SweepMember",
     "TeamUid",
     "Trade",
     "TradeLimit",

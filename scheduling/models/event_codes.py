@@ -18,6 +18,7 @@ class EventCode(StrEnum):
     # Submit
     SUBMITTED = "submitted"
     SUBMITTED_BY_SCHEDULE = "submitted_by_schedule"
+    SUBMITTED_BY_SWEEP = "submitted_by_sweep"
     SESSION_BEGUN = "session_begun"
     REPLICA_MADE = "replica_made"
     LIMIT_EXCEEDED = "limit_exceeded"
@@ -54,6 +55,8 @@ class EventCode(StrEnum):
     NEXT_RUN = "next_run"
     TIME_LIMIT = "time_limit"
     TIME_LIMIT_WARNED = "time_limit_warned"
+    SWEEP_CANCELLED = "sweep_cancelled"
+    SWEEP_STOPPED = "sweep_stopped"
     SERVICE_REMOVED = "service_removed"
     SERVICE_STOPPED = "service_stopped"
     SERVICE_CHANGES = "service_changes"

@@ -137,6 +137,11 @@ class Job(models.Model):
     revision = models.ForeignKey("ServiceRevision", on_delete=models.PROTECT, null=True, related_name="jobs")
     slot = models.PositiveIntegerField(null=True)
     attempt = models.PositiveIntegerField(null=True)
+    # Only for the jobs of a sweep: the sweep, and which of its members the job is.
+    sweep = models.ForeignKey(
+        "Sweep", on_delete=models.PROTECT, null=True, related_name="jobs", db_index=False
+    )
+    sweep_index = models.PositiveIntegerField(null=True)
     # The client's idempotency key; NULL rather than "" because it must be unique if given.
     request_key = models.CharField(max_length=80, null=True)  # noqa: DJ001
 
@@ -184,6 +189,11 @@ class Job(models.Model):
                 condition=models.Q(not_before__isnull=False, state__in=["queued", "suspended"]),
                 name="job_backs_off",
             ),
+            models.Index(
+                fields=["sweep", "sweep_index"],
+                condition=models.Q(sweep__isnull=False),
+                name="job_of_a_sweep",
+            ),
         ]
         constraints = [
             models.CheckConstraint(
@@ -213,6 +223,17 @@ class Job(models.Model):
                 condition=~models.Q(state__in=["succeeded", "failed", "cancelled"]),
             ),
             models.UniqueConstraint(name="one_replica_an_attempt", fields=["service", "slot", "attempt"]),
+            models.UniqueConstraint(
+                name="one_living_job_a_member",
+                fields=["sweep", "sweep_index"],
+                condition=models.Q(sweep__isnull=False)
+                & ~models.Q(state__in=["succeeded", "failed", "cancelled"]),
+            ),
+            models.CheckConstraint(
+                name="a_job_of_a_sweep_has_its_index",
+                condition=models.Q(sweep=None, sweep_index=None)
+                | models.Q(sweep__isnull=False, sweep_index__isnull=False, kind="training"),
+            ),
             models.CheckConstraint(
                 name="a_bare_pod_is_one_worker_that_ends",
                 condition=models.Q(is_bare_pod=False) | models.Q(workers=1, kind="training"),

@@ -8,13 +8,14 @@ from portal.api.fields import Line
 
 
 class Work(Schema):
-    """The numbers of unfinished jobs, sessions, services and schedules that a user has in a team."""
+    """The numbers of unfinished jobs and sweeps, sessions, services and schedules that a user has in a team."""
 
     running_jobs: int = 0
     waiting_jobs: int = 0
     sessions: int = 0
     services: int = 0
     schedules: int = 0
+    sweeps: int = 0
 
 
 class HandOver(Schema):
@@ -28,6 +29,7 @@ class HandedOver(Schema):
     jobs: int
     services: int
     schedules: int
+    sweeps: int
     kept: list[str] = Field(
-        description="Names of jobs, services and schedules that were not handed over because they use secrets."
+        description="Names of jobs, services, schedules and sweeps that were not handed over because they use secrets."
     )

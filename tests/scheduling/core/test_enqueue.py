@@ -55,6 +55,9 @@ NO_ROUND = {
     "the service's next step submits and cancels": {
         "service.change", "service.create", "service.remove", "service.roll_back",
     },
+    "the sweep's next step submits and cancels too": {
+        "sweep.cancel", "sweep.create", "sweep.run_again", "sweep.stop",
+    },
     "its jobs come when they are due": {
         "schedule.change", "schedule.create", "schedule.delete", "schedule.pause", "schedule.resume",
     },

@@ -1,0 +1,166 @@
+"""Endpoints for sweeps: list, create, preview, read, cancel, run failed members again, and download."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import Annotated, Any
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404
+from ninja import Header, Query, Router
+from ninja.responses import Status
+
+from portal.api.fields import AskedKey, PageSize
+from portal.api.jobs.endpoints import place_of, read_spec
+from portal.api.sweeps import schemas
+from portal.reports.formats.answers import csv_answer
+from portal.user_request import ApiRequest
+from scheduling.models import Sweep, SweepMember
+from scheduling.sweeps.actions import Rules, cancel_sweep, create_sweep, preview_sweep, run_failed_again
+from scheduling.sweeps.parameters import LARGEST_SEED, RANDOM, Parameters
+from scheduling.sweeps.tables import best_first, csv_of
+
+router = Router(tags=["Sweeps"])
+
+
+def visible_sweep(request: ApiRequest, sweep_id: int) -> Sweep:
+    """Returns the sweep with this id. Raises Http404 if there is no such sweep or the caller may not see it."""
+    if sweep_id >= 2**63:
+        raise Http404
+    seen = Sweep.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
+    return get_object_or_404(seen, pk=sweep_id)
+
+
+@router.get("/sweeps", response=schemas.SweepPage, url_name="sweeps")
+def list_sweeps(
+    request: ApiRequest,
+    filters: Query[schemas.SweepFilters],
+    before: AskedKey | None = None,
+    limit: PageSize = 50,
+) -> dict[str, Any]:
+    """Returns one page of the sweeps of the caller's teams, newest first."""
+    seen = Sweep.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
+    wanted = {
+        "tenant__slug": filters.team,
+        "owner__username": filters.owner,
+        "state": filters.state,
+        "pk__lt": before,
+    }
+    seen = seen.filter(**{name: value for name, value in wanted.items() if value})
+    found = list(seen.defer("spec", "parameters").order_by("-id")[: limit + 1])
+    return {
+        "items": [show(sweep) for sweep in found[:limit]],
+        "next": found[limit - 1].pk if len(found) > limit else None,
+    }
+
+
+@router.post("/sweeps", response={201: schemas.SweepInFull}, url_name="sweeps")
+def create(
+    request: ApiRequest,
+    new: schemas.NewSweep,
+    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
+) -> Any:
+    """Creates a sweep that the caller owns. Its jobs are submitted over time, as earlier ones start.
+
+    A call that repeats an Idempotency-Key returns the sweep of the first call.
+    """
+    tenant, cluster = place_of(request.auth, new)
+    sweep = create_sweep(
+        actor=request.auth,
+        tenant=tenant,
+        cluster=cluster,
+        spec=read_spec(new.spec),
+        parameters=_parameters(new.parameters),
+        rules=Rules(**{name: getattr(new, name) for name in Rules.__dataclass_fields__}),
+        request_key=idempotency_key or None,
+        even_if_never=new.even_if_never,
+    )
+    return Status(201, show_in_full(sweep))
+
+
+@router.post("/sweeps/preview", response=schemas.Preview, url_name="sweep_preview")
+def preview(request: ApiRequest, new: schemas.NewPreview) -> dict[str, Any]:
+    """Returns how many jobs a sweep would submit, and the commands of the first five. Creates nothing."""
+    found = preview_sweep(spec=read_spec(new.spec), parameters=_parameters(new.parameters))
+    first = [
+        {"parameters": values, "name": spec.name, "command": spec.command} for values, spec in found.first
+    ]
+    return {"size": found.size, "first": first}
+
+
+@router.get("/sweeps/{int:sweep_id}", response=schemas.SweepInFull, url_name="sweep")
+def get_sweep(request: ApiRequest, sweep_id: int) -> dict[str, Any]:
+    """Returns a sweep with its specification, its parameters and its best member."""
+    return show_in_full(visible_sweep(request, sweep_id))
+
+
+@router.get("/sweeps/{int:sweep_id}/members", response=schemas.MemberPage, url_name="sweep_members")
+def members(
+    request: ApiRequest,
+    sweep_id: int,
+    filters: Query[schemas.MemberFilters],
+    after: AskedKey | None = None,
+    limit: PageSize = 50,
+) -> dict[str, Any]:
+    """Returns one page of the members of a sweep, in the order of their index."""
+    seen = visible_sweep(request, sweep_id).members.order_by("index")
+    if filters.state:
+        seen = seen.filter(state=filters.state)
+    if after is not None:
+        seen = seen.filter(index__gt=min(after, 2**31 - 1))
+    found = list(seen[: limit + 1])
+    return {
+        "items": [show_member(one) for one in found[:limit]],
+        "next": found[limit - 1].index if len(found) > limit else None,
+    }
+
+
+@router.get("/sweeps/{int:sweep_id}/members.csv", response=str, url_name="sweep_csv")
+def members_as_csv(request: ApiRequest, sweep_id: int) -> HttpResponse:
+    """Returns all members of a sweep as a CSV file, with a column for each parameter and metric."""
+    sweep = visible_sweep(request, sweep_id)
+    return csv_answer(csv_of(sweep), f"fairlot-sweep-{sweep.pk}")
+
+
+@router.post("/sweeps/{int:sweep_id}/cancel", response=schemas.Sweep, url_name="sweep_cancel")
+def cancel(request: ApiRequest, sweep_id: int) -> dict[str, Any]:
+    """Cancels a sweep and all its jobs. Cancelling a sweep that has ended has no effect."""
+    return show(cancel_sweep(actor=request.auth, sweep=visible_sweep(request, sweep_id)))
+
+
+@router.post("/sweeps/{int:sweep_id}/run-failed", response=schemas.Sweep, url_name="sweep_run_failed")
+def run_failed(request: ApiRequest, sweep_id: int) -> dict[str, Any]:
+    """Submits all failed members of a sweep again, as new jobs. Refused (409) if no member has failed."""
+    return show(run_failed_again(actor=request.auth, sweep=visible_sweep(request, sweep_id)))
+
+
+def _parameters(new: schemas.Parameters) -> Parameters:
+    given = Parameters(**new.dict())
+    if given.kind == RANDOM and given.seed is None:
+        return replace(given, seed=secrets.randbelow(LARGEST_SEED + 1))
+    return given
+
+
+def show(sweep: Sweep) -> dict[str, Any]:
+    same = (
+        "id", "name", "state", "size", "counts", "at_once", "metric", "goal", "stop_at", "stop_cancels", "stopped_by",
+        "trouble", "created_at", "ended_at",
+    )  # fmt: skip
+    return {name: getattr(sweep, name) for name in same} | {
+        "team": sweep.tenant.slug,
+        "owner": sweep.owner.get_username(),
+        "cluster": sweep.cluster.name,
+    }
+
+
+def show_in_full(sweep: Sweep) -> dict[str, Any]:
+    sweep = Sweep.objects.select_related("tenant", "owner", "cluster").get(pk=sweep.pk)
+    best = best_first(sweep, sweep.members.filter(metrics__has_key=sweep.metric)).first() if sweep.metric else None
+    more = {name: getattr(sweep, name) for name in ("spec", "parameters", "names", "metric_names")}
+    return show(sweep) | more | {"best": show_member(best) if best else None}
+
+
+def show_member(member: SweepMember) -> dict[str, Any]:
+    same = ("index", "state", "parameters", "metrics", "attempts", "job_id")
+    return {name: getattr(member, name) for name in same}

@@ -1,0 +1,79 @@
+"""Makes the job specification of a member of a sweep: puts the values of the parameters into the command and the
+variables."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Sequence
+
+from accounting.core.wording import fixed
+from scheduling.spec.job_spec import JobSpec, SpecError
+from scheduling.sweeps.parameters import INDEX, INDEX_VARIABLE, Values, text_of
+
+LONGEST_NAME = 120  # of a job
+LONGEST_COMMAND = 20_000
+MOST_CHARACTERS = 4_000_000  # of the values of all members
+DIGITS_OF_INDEX = 4
+
+
+def render(command: str, texts: dict[str, str]) -> str:
+    """Returns the command with each `{name}` replaced by the text of that name, quoted for the shell.
+
+    Only names in `texts` count. `{{name}}` becomes `{name}`. All other braces stay as they are, among them `${name}`,
+    which is a variable of the shell.
+    """
+
+    def put(found: re.Match[str]) -> str:
+        escaped, name = found["escaped"], found["name"]
+        return f"{{{escaped}}}" if escaped else shlex.quote(texts[name])
+
+    return _pattern(texts).sub(put, command) if texts else command
+
+
+def _pattern(names: Collection[str]) -> re.Pattern[str]:
+    either = "|".join(map(re.escape, sorted(names)))
+    return re.compile(rf"\{{\{{(?P<escaped>{either})\}}\}}|(?<!\$)\{{(?P<name>{either})\}}")
+
+
+def spec_of_member(base: JobSpec, index: int, values: Values) -> JobSpec:
+    """Returns the specification of the member's job: `base` with the member's name, command and variables."""
+    texts = {name: text_of(value) for name, value in values.items()}
+    suffix = f"-{index}"
+    return base.model_copy(
+        update={
+            "name": base.name[: LONGEST_NAME - len(suffix)].rstrip() + suffix,
+            "command": render(base.command, texts | {INDEX: str(index)}),
+            "variables": base.variables | texts | {INDEX_VARIABLE: str(index)},
+        }
+    )
+
+
+def check_members(base: JobSpec, names: Collection[str]) -> None:
+    """Raises SpecError if the specification cannot be combined with parameters of these names."""
+    problems = {}
+    taken = [name for name in (*names, INDEX_VARIABLE) if name in base.variables or name in base.secrets]
+    if taken:
+        problems["variables"] = f"must not contain {', '.join(taken)}, because the sweep sets it for each member"
+    if base.port is not None:
+        problems["port"] = "is only for jobs that are no members of a sweep"
+    if problems:
+        raise SpecError(problems)
+
+
+def check_lengths(base: JobSpec, members: Sequence[Values]) -> None:
+    """Raises SpecError if all values together are too long, or if the command of a member is too long once its values
+    are put in."""
+    texts = [text_of(value) for values in members for value in values.values()]
+    if sum(map(len, texts)) > MOST_CHARACTERS:
+        raise SpecError(
+            {"parameters": f"must have at most {fixed(MOST_CHARACTERS)} characters in all members together"}
+        )
+    longest = max((len(shlex.quote(text)) for text in texts), default=0)
+    if len(base.command) + base.command.count("{") * max(longest, DIGITS_OF_INDEX) <= LONGEST_COMMAND:
+        return
+    for index, values in enumerate(members):
+        if len(spec_of_member(base, index, values).command) > LONGEST_COMMAND:
+            raise SpecError(
+                {"command": f"is too long for member {index}: more than {fixed(LONGEST_COMMAND)} characters"}
+            )

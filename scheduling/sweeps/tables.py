@@ -1,0 +1,66 @@
+"""The members of a sweep as a table: ordered by any column, and as CSV lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.db.models import F, QuerySet
+from django.db.models.fields.json import KeyTransform
+
+from accounting.core.csv_lines import csv_line, escape_cell
+from scheduling.models import Sweep, SweepMember
+
+PARAMETER, METRIC = "p.", "m."  # prefixes of the columns of parameters and metrics
+CHUNK = 1000
+FIXED = ("index", "state", "attempts", "job")
+
+
+def columns_of(sweep: Sweep) -> list[str]:
+    """Returns the keys of all columns by which members can be ordered."""
+    return [
+        *FIXED,
+        *(f"{PARAMETER}{name}" for name in sweep.names),
+        *(f"{METRIC}{name}" for name in sweep.metric_names),
+    ]
+
+
+def ordered(members: QuerySet[SweepMember], column: str, *, descending: bool) -> QuerySet[SweepMember]:
+    """Returns the members in the order of a column of `columns_of`. Members without a value there come last."""
+    key = _expression(column)
+    first = key.desc(nulls_last=True) if descending else key.asc(nulls_last=True)
+    return members.order_by(first, "index")
+
+
+def best_first(sweep: Sweep, members: QuerySet[SweepMember]) -> QuerySet[SweepMember]:
+    """Returns the members with the best value of the sweep's metric first."""
+    return ordered(members, f"{METRIC}{sweep.metric}", descending=sweep.goal == Sweep.Goal.MAX)
+
+
+def csv_of(sweep: Sweep) -> Iterator[str]:
+    """Yields the lines of a CSV file with all members of a sweep, without loading them all into memory."""
+    yield csv_line(
+        [
+            *FIXED,
+            *(escape_cell(name) for name in sweep.names),
+            *(escape_cell(f"metric {name}") for name in sweep.metric_names),
+        ]
+    )
+    for member in sweep.members.order_by("index").iterator(chunk_size=CHUNK):
+        yield csv_line(
+            [
+                member.index,
+                member.state,
+                member.attempts,
+                member.job_id or "",
+                *(escape_cell(member.parameters.get(name, "")) for name in sweep.names),
+                *(member.metrics.get(name, "") for name in sweep.metric_names),
+            ]
+        )
+
+
+def _expression(column: str) -> F | KeyTransform:
+    if column.startswith(PARAMETER):
+        return KeyTransform(column.removeprefix(PARAMETER), "parameters")
+    if column.startswith(METRIC):
+        return KeyTransform(column.removeprefix(METRIC), "metrics")
+    return F(column)
