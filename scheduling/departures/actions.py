@@ -31,7 +31,17 @@ from scheduling.core.locks import lock_schedules
 from scheduling.jobs.actions import cancel_waiting_within, cancel_within
 from scheduling.jobs.explain import why_owner_may_not
 from scheduling.leases.actions import bill
-from scheduling.models import Cluster, Job, JobEvent, JobSecret, Lease, Schedule, Service, ServiceRevision, Sweep
+from scheduling.models import (
+    Cluster,
+    Job,
+    JobEvent,
+    JobSecret,
+    Lease,
+    Schedule,
+    Service,
+    ServiceRevision,
+    Sweep,
+)
 from scheduling.models.event_codes import EventCode, Message, ServiceEventKind
 from scheduling.schedules.actions import pause
 from scheduling.services.replicas import note
@@ -276,7 +286,9 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
     """
     jobs, services, schedules, sweeps = _lock(work)
     now = now_from_database()
-    _require_new_owner(work.user, to, {row.tenant_id for rows in (jobs, services, schedules, sweeps) for row in rows})
+    _require_new_owner(
+        work.user, to, {row.tenant_id for rows in (jobs, services, schedules, sweeps) for row in rows}
+    )
     # Secrets are looked up by name, for the owner, at each start. With a new owner, a program that the former owner
     # wrote could get secrets of the new owner.
     # All revisions count, because a service may be rolled back to any of them.

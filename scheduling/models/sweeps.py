@@ -55,12 +55,16 @@ class Sweep(models.Model):
     )
     names = models.JSONField(default=list)  # of the parameters, in order
     size = models.PositiveIntegerField()  # number of members
-    at_once = models.PositiveIntegerField(null=True)  # most members that wait or run at the same time; None: no limit
+    at_once = models.PositiveIntegerField(
+        null=True
+    )  # most members that wait or run at the same time; None: no limit
     # The metric by which members are compared. A member whose value is `stop_at` or better stops the sweep.
     metric = models.CharField(max_length=40, blank=True, default="")
     goal = models.CharField(max_length=3, choices=Goal, default=Goal.MIN)
     stop_at = models.FloatField(null=True)
-    stop_cancels = models.BooleanField(default=False)  # if the stop rule is met, members at work are cancelled
+    stop_cancels = models.BooleanField(
+        default=False
+    )  # if the stop rule is met, members at work are cancelled
 
     state = models.CharField(max_length=9, choices=State, default=State.RUNNING)
     stopped_by = models.PositiveIntegerField(null=True)  # index of the member that met the stop rule
@@ -119,10 +123,10 @@ class SweepMember(models.Model):
     sweep = models.ForeignKey(Sweep, on_delete=models.CASCADE, related_name="members", db_index=False)
     index = models.PositiveIntegerField()
     parameters = models.JSONField(default=dict)
-    state = models.CharField(
-        max_length=9, choices=State, default=State.PENDING, db_default=State.PENDING
-    )
-    attempts = models.PositiveIntegerField(default=0, db_default=0)  # number of jobs that were submitted for it
+    state = models.CharField(max_length=9, choices=State, default=State.PENDING, db_default=State.PENDING)
+    attempts = models.PositiveIntegerField(
+        default=0, db_default=0
+    )  # number of jobs that were submitted for it
     job = models.OneToOneField(Job, on_delete=models.PROTECT, null=True, related_name="member")
     metrics = models.JSONField(default=dict, db_default={})  # the last values that its job has printed
 

@@ -53,7 +53,9 @@ class Rules:
         """Raises SpecError, with each invalid field."""
         problems = {}
         if self.at_once is not None and not 1 <= self.at_once <= MOST_AT_ONCE:
-            problems["at_once"] = f"must be a whole number from 1 to {fixed(MOST_AT_ONCE)}, or empty for no limit"
+            problems["at_once"] = (
+                f"must be a whole number from 1 to {fixed(MOST_AT_ONCE)}, or empty for no limit"
+            )
         if self.metric and not NAME.fullmatch(self.metric):
             problems["metric"] = (
                 f"must have up to {LONGEST_NAME} letters, digits, _ . / or -, and begin with a letter or _"
@@ -79,7 +81,9 @@ class Preview:
 def preview_sweep(*, spec: JobSpec, parameters: Parameters) -> Preview:
     """Returns what a sweep would submit. Raises SpecError, with each invalid field, if it is invalid."""
     members = _members(spec, parameters)
-    first = [(values, spec_of_member(spec, index, values)) for index, values in enumerate(members[:PREVIEWED])]
+    first = [
+        (values, spec_of_member(spec, index, values)) for index, values in enumerate(members[:PREVIEWED])
+    ]
     return Preview(len(members), first)
 
 
@@ -217,7 +221,9 @@ def _members(spec: JobSpec, parameters: Parameters) -> list[Values]:
     return members
 
 
-def _check_place(actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec, *, even_if_never: bool) -> None:
+def _check_place(
+    actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec, *, even_if_never: bool
+) -> None:
     generation_ids = check_spec(cluster=cluster, spec=spec)
     find_secrets(owner=actor, tenant=tenant, spec=spec)
     find_volumes(tenant=tenant, cluster=cluster, spec=spec)

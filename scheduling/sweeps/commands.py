@@ -20,7 +20,7 @@ DIGITS_OF_INDEX = 4
 def render(command: str, texts: dict[str, str]) -> str:
     """Returns the command with each `{name}` replaced by the text of that name, quoted for the shell.
 
-    Only names in `texts` count. `{{name}}` becomes `{name}`. All other braces stay as they are, among them `${name}`,
+    Only names in `texts` count. `{{name}}` becomes `{name}`. All other braces are not changed, among them `${name}`,
     which is a variable of the shell.
     """
 
@@ -54,7 +54,9 @@ def check_members(base: JobSpec, names: Collection[str]) -> None:
     problems = {}
     taken = [name for name in (*names, INDEX_VARIABLE) if name in base.variables or name in base.secrets]
     if taken:
-        problems["variables"] = f"must not contain {', '.join(taken)}, because the sweep sets it for each member"
+        problems["variables"] = (
+            f"must not contain {', '.join(taken)}, because the sweep sets it for each member"
+        )
     if base.port is not None:
         problems["port"] = "is only for jobs that are no members of a sweep"
     if problems:

@@ -137,7 +137,9 @@ class Parameters:
             return _first(_problem_of_distribution(name, how) for name, how in self.random.items())
         if self.kind == LIST:
             names = self.names
-            return _first(_problem_of_row(number, row, names) for number, row in enumerate(self.rows, start=1))
+            return _first(
+                _problem_of_row(number, row, names) for number, row in enumerate(self.rows, start=1)
+            )
         return {}
 
 

@@ -16,12 +16,16 @@ class NewConversion(Schema):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "example": {"text": "#!/bin/bash\n#SBATCH --job-name=train\n#SBATCH --gres=gpu:4\npython train.py\n"}
+            "example": {
+                "text": "#!/bin/bash\n#SBATCH --job-name=train\n#SBATCH --gres=gpu:4\npython train.py\n"
+            }
         }
     )
 
     text: Annotated[str, Field(max_length=LONGEST)]
-    format: Line = Field("", description="Name of the format, such as `slurm`. If it is empty, the format is recognised.")
+    format: Line = Field(
+        "", description="Name of the format, such as `slurm`. If it is empty, the format is recognised."
+    )
 
 
 class FoundWork(Schema):
@@ -43,7 +47,9 @@ class ReportLine(Schema):
         " and a value was chosen), `approximated` (the result says something similar), `dropped` (it has no effect), or"
         " `refused` (it cannot be imported, so there is no result)."
     )
-    source: str = Field(description="Path or line of the field in the text; empty if the text has no such field.")
+    source: str = Field(
+        description="Path or line of the field in the text; empty if the text has no such field."
+    )
     target: str = Field(description="Field of the result; empty if there is none.")
     text: str = Field(description="The consequence in plain words.")
 
@@ -51,5 +57,9 @@ class ReportLine(Schema):
 class Conversion(Schema):
     format: str = Field(description="Name of the format; empty if it was not recognised.")
     label: str = Field(description="The format in plain words; empty if it was not recognised.")
-    works: list[FoundWork] = Field(description="What the text describes. Empty if a line of the report is `refused`.")
-    report: list[ReportLine] = Field(description="What became of each field of the text; refused fields first.")
+    works: list[FoundWork] = Field(
+        description="What the text describes. Empty if a line of the report is `refused`."
+    )
+    report: list[ReportLine] = Field(
+        description="What became of each field of the text; refused fields first."
+    )

@@ -156,7 +156,11 @@ def show(sweep: Sweep) -> dict[str, Any]:
 
 def show_in_full(sweep: Sweep) -> dict[str, Any]:
     sweep = Sweep.objects.select_related("tenant", "owner", "cluster").get(pk=sweep.pk)
-    best = best_first(sweep, sweep.members.filter(metrics__has_key=sweep.metric)).first() if sweep.metric else None
+    best = (
+        best_first(sweep, sweep.members.filter(metrics__has_key=sweep.metric)).first()
+        if sweep.metric
+        else None
+    )
     more = {name: getattr(sweep, name) for name in ("spec", "parameters", "names", "metric_names")}
     return show(sweep) | more | {"best": show_member(best) if best else None}
 

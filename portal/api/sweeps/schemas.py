@@ -42,7 +42,9 @@ class Parameters(Schema):
         '`{"distribution": "choice", "values": ["a", "b"]}`.',
     )
     rows: list[dict[str, Any]] = Field(
-        [], max_length=10_000, description="Values of each member, for `list`. All rows have the same parameters."
+        [],
+        max_length=10_000,
+        description="Values of each member, for `list`. All rows have the same parameters.",
     )
     count: Whole | None = Field(None, description="Number of members, for `random` and `array`.")
     seed: Whole | None = Field(
@@ -110,7 +112,9 @@ class Sweep(Schema):
     stop_at: float | None
     stop_cancels: bool
     stopped_by: int | None = Field(description="Index of the member that met the stop rule.")
-    trouble: str = Field(description="Why members cannot be submitted at present; empty if nothing prevents it.")
+    trouble: str = Field(
+        description="Why members cannot be submitted at present; empty if nothing prevents it."
+    )
     created_at: datetime
     ended_at: datetime | None
 

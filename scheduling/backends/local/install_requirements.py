@@ -38,7 +38,8 @@ def install(requirements: str, folder: str) -> None:
     print("Fairlot: installing the requirements", flush=True)
     pip = [sys.executable, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
     done = subprocess.run(
-        [*pip, "--progress-bar", "off", "--root-user-action", "ignore", "--target", new, "-r", listed], check=False
+        [*pip, "--progress-bar", "off", "--root-user-action", "ignore", "--target", new, "-r", listed],
+        check=False,
     )
     if done.returncode:
         print("Fairlot: the requirements could not be installed; pip says why above", flush=True)

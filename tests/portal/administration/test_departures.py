@@ -81,7 +81,14 @@ def test_a_manager_hands_work_over_by_the_api(scene: Scene, browser_of: Browser)
         )
 
     there = browser_of(people.alice).get("/api/v1/work/bob?team=astro").json()
-    assert there == {"running_jobs": 1, "waiting_jobs": 0, "sessions": 0, "services": 1, "schedules": 1, "sweeps": 0}
+    assert there == {
+        "running_jobs": 1,
+        "waiting_jobs": 0,
+        "sessions": 0,
+        "services": 1,
+        "schedules": 1,
+        "sweeps": 0,
+    }
     assert browser_of(people.alice).get("/api/v1/work/charlie?team=astro").status_code == 404
     for user in (people.bob, people.charlie, people.olga):
         assert post(user, to="alice").status_code == 404

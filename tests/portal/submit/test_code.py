@@ -72,9 +72,7 @@ def test_a_refused_upload_submits_nothing_and_says_why_beside_the_field(bob: Cli
     assert page.status_code == 422
     assert "contains .." in page.content.decode()
     assert not Job.objects.filter(name="train").exists()
-    part = bob.post(
-        reverse("convert_spec") + "?from=form", evil()
-    ).content.decode()
+    part = bob.post(reverse("convert_spec") + "?from=form", evil()).content.decode()
     assert "contains .." in part
     assert not CodeUpload.objects.exists()
 

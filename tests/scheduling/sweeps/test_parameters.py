@@ -158,9 +158,9 @@ def test_a_value_arrives_as_one_argument_whatever_it_contains(text: str) -> None
 
 def test_a_shell_sees_the_value_in_command_and_variable() -> None:
     base = JobSpec(name="try", command='printf "%s|%s|%s" {what} "$what" "$SWEEP_INDEX-"{index}')
-    member = spec_of_member(base, 7, {"what": "it's $HOME; `x` \\ \"y\""})
+    member = spec_of_member(base, 7, {"what": 'it\'s $HOME; `x` \\ "y"'})
     said = subprocess.run(member.argv, env=member.variables, capture_output=True, text=True, check=True)
-    assert said.stdout == "it's $HOME; `x` \\ \"y\"|it's $HOME; `x` \\ \"y\"|7-7"
+    assert said.stdout == 'it\'s $HOME; `x` \\ "y"|it\'s $HOME; `x` \\ "y"|7-7'
     assert member.name == "try-7"
 
 

@@ -107,9 +107,7 @@ def test_users_sweep_only_for_their_own_teams(lab: World, who: str) -> None:
         ({"spec": spec(secrets={"TOKEN": "hers"})}, "secrets"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_field(
-    lab: World, changes: dict[str, Any], field: str
-) -> None:
+def test_what_makes_no_sense_is_refused_by_its_field(lab: World, changes: dict[str, Any], field: str) -> None:
     with pytest.raises(SpecError) as refused:
         make(lab, **changes)
     assert field in refused.value.problems
@@ -240,7 +238,9 @@ def test_the_work_of_a_user_who_leaves_is_cancelled_or_handed_over(lab: World) -
     create_secret(actor=people.bob, name="token", values={"value": "his"})
     bound = step(make(lab, array(2), spec=spec(secrets={"TOKEN": "token"})))
     sweep = step(make(lab, array(20)))
-    done = settle_work(actor=people.alice, user=people.bob, tenant=people.astro, fate=Fate.HAND_OVER, to=people.alice)
+    done = settle_work(
+        actor=people.alice, user=people.bob, tenant=people.astro, fate=Fate.HAND_OVER, to=people.alice
+    )
     assert done is not None
     assert (done.sweeps, done.jobs) == (1, 16)
     assert "tune" in done.kept
@@ -393,7 +393,11 @@ def _lab_of_property() -> World:
 
 
 def _act(lab: World, logs: Logs, sweep: Sweep, act: str, number: int) -> None:
-    running = [job for job in run(lab) if job.sweep_id == sweep.pk] if act in {"run", "succeed", "fail", "stop"} else []
+    running = (
+        [job for job in run(lab) if job.sweep_id == sweep.pk]
+        if act in {"run", "succeed", "fail", "stop"}
+        else []
+    )
     if act == "step":
         step(sweep)
     elif act in {"succeed", "fail", "stop"} and running:

@@ -55,7 +55,9 @@ def test_requirements_are_there_before_the_command_and_stay_for_the_next_attempt
     assert rig.wait(first).end is End.SUCCEEDED, rig.log()
     logs = [rig.log(rank=rank) for rank in range(2)]
     assert all("42\na program of the package\n" in log for log in logs)
-    assert sum(log.count("Fairlot: installing the requirements") for log in logs) == 1, "two workers installed"
+    assert sum(log.count("Fairlot: installing the requirements") for log in logs) == 1, (
+        "two workers installed"
+    )
     second = rig.start(rig.gang(USE, epoch=2, requirements="demo-pack==1.0\n", **offline))
     assert rig.wait(second).end is End.SUCCEEDED, rig.log()
     assert rig.log().count("42\n") == 2
@@ -63,7 +65,9 @@ def test_requirements_are_there_before_the_command_and_stay_for_the_next_attempt
     assert sum(log.count("Fairlot: installing the requirements") for log in logs) == 1
 
 
-def test_requirements_that_pip_refuses_end_the_job_before_its_command(rig: Rig, offline: dict[str, Any]) -> None:
+def test_requirements_that_pip_refuses_end_the_job_before_its_command(
+    rig: Rig, offline: dict[str, Any]
+) -> None:
     gang = rig.start(rig.gang("echo began", requirements="no-such-package==9", **offline))
     assert rig.wait(gang).end is End.FAILED
     assert "No matching distribution found for no-such-package==9" in rig.log()

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     atomic = False
 
     dependencies = [
-        ('scheduling', '0070_sweeps'),
+        ('scheduling', '0074_sweeps'),
     ]
 
     operations = [
