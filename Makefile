@@ -1,6 +1,6 @@
 # One command each; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help up manage test test-fast soak lint format bench bench-web bench-cluster bench-accounting lock clean bootstrap
+.PHONY: help up manage test test-fast soak lint format bench bench-web bench-cluster bench-accounting lock clean bootstrap client
 
 python := .venv/bin/python
 tests := tests
@@ -75,6 +75,10 @@ bench-accounting: bootstrap ## time reports on a year with a million jobs; ARGS=
 lock: bootstrap ## update uv.lock after a change of pyproject.toml
 	.venv/bin/uv lock
 	$(python) bin/pin-uv
+
+client: bootstrap ## write the client's methods again after a change of the API
+	@$(unconnected) $(python) manage.py export_openapi_schema --api portal.api.api.api | \
+		$(python) clients/python/fairlot_generator.py
 
 clean: ## delete everything that was built; keep var/, which contains data
 	rm -rf .venv .environments staticfiles artifacts .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1083 @@
+"""Types of the objects that the API takes and returns.
+
+Written by `make client` from the API's OpenAPI document. Times are ISO 8601 in UTC; amounts are exact decimals as text.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+
+class Allocation(TypedDict):
+    """GPUs of one node that are allocated to one job. The caller may see the job."""
+
+    job: int
+    team: str
+    gpu_indices: list[int]
+
+
+class Amounts(TypedDict):
+    """The GPU-seconds that a team, together with the teams below it, was entitled to and received. GPU time that these
+    teams lent or sold to each other does not count."""
+
+    entitled: float
+    received: float
+    lent: float
+    unused: float
+    borrowed: float
+    bought: float
+    sold: float
+
+
+class Analysis(TypedDict):
+    """An analysis that was started and runs in the background. Each team's results can be read as soon as they are
+    ready."""
+
+    analysis: int
+    cluster: str
+    begins: str
+    ends: str
+    finished_at: str | None
+
+
+class AnomalyHolder(TypedDict):
+    """A job that held GPUs while a delayed job needed them.
+
+    All jobs of teams that the caller may not see are combined in one entry with `job_id` null."""
+
+    job_id: int | None
+    job: str
+    team: str
+    gpu_seconds: float
+
+
+class AttachedCluster(TypedDict):
+    name: str
+    backend: str
+    detached_at: str | None
+    access: ClusterAccess | None
+
+
+class Bearing(TypedDict):
+    tenant: str
+    cost: str
+
+
+class BookedTrades(TypedDict):
+    """The exact GPU-seconds of one generation that teams gave and got in trades, as booked in the ledger.
+
+    `sum` is `got` minus `gave`. It is zero if all teams are included."""
+
+    generation: str
+    gave: str
+    got: str
+    sum: str
+
+
+class Budget(TypedDict):
+    id: int
+    team: str
+    period: Literal["month", "quarter"]
+    amount: str
+    percentages: list[int]
+    by_forecast: bool
+    begins: str
+    ends: str
+    spent: str
+    forecast: str | None
+
+
+class BulkAnswer(TypedDict):
+    id: int | None
+    problems: dict[str, str]
+
+
+class BulkAnswers(TypedDict):
+    accepted: int
+    refused: int
+    items: list[BulkAnswer]
+
+
+class Capacity(TypedDict):
+    """The capacity of one cluster or of all clusters in a period.
+
+    It covers those full hours (UTC) of the period that the ledger has already closed."""
+
+    begins: str
+    ends: str
+    closed_until: str | None
+    facts: list[Fact]
+    generations: list[CapacityOfGeneration]
+    identities: list[CapacityIdentity]
+
+
+class CapacityIdentity(TypedDict):
+    """The value of all GPU time (GPU-hours times price) in one currency, and its parts. The parts add up exactly:
+
+    tenants + written_off + classes + unallocated + drained + down = value.
+
+    - `tenants`: the sum of the costs of all tenants.
+    - `written_off`: the value of usage that corrections took back and billed to nobody else.
+    - `classes`: the amount by which the prices of idle, preemptible and borrowed time reduced the costs.
+    - `unallocated`, `drained` and `down`: the value of the GPU time in which GPUs were unallocated, drained or down."""
+
+    currency: str
+    tenants: list[Bearing]
+    written_off: str
+    classes: str
+    unallocated: str
+    used_by_others: str
+    rounding: str
+    drained: str
+    down: str
+    value: str
+    closes: bool
+
+
+class CapacityOfGeneration(TypedDict):
+    generation: str
+    gpu_seconds: dict[str, str]
+    capacity_gpu_seconds: str
+    value: str
+    currency: str
+
+
+class Cluster(TypedDict):
+    name: str
+    paused: bool
+    paused_reason: str
+    quantum_seconds: float
+    nodes: list[Node]
+
+
+class ClusterAccess(TypedDict):
+    server: str
+    user: str
+    version: str
+    namespace_prefix: str
+    checkpoint_claim: str
+    reachable: list[str]
+    standalone_pods: bool
+    checked_at: str | None
+    trouble: str
+    rights: dict[str, bool]
+    beyond: list[str]
+    podgroups: str
+
+
+class ComparedFigure(TypedDict):
+    name: str
+    policy: float
+    shadow: float
+
+
+class ComparedShare(TypedDict):
+    """A team's average number of GPUs under the cluster's policy, and under its shadow policy."""
+
+    team: str
+    generation: str
+    policy: float
+    shadow: float
+
+
+class ComparedTeam(TypedDict):
+    """The amounts of a team, as totals over all generations.
+
+    GPU-seconds of each generation are multiplied by the weight of the generation before they are added up.
+    `of_entitlement` is `received` divided by `entitled`; null if the team was entitled to nothing."""
+
+    team: str
+    amounts: FairAmounts
+    of_entitlement: float | None
+
+
+class Comparison(TypedDict):
+    policy: str
+    shadow: str
+    rounds: int
+    since: str | None
+    figures: list[ComparedFigure]
+    shares: list[ComparedShare]
+
+
+class DrainedJob(TypedDict):
+    job: int
+    name: str
+    kind: str
+    service: str | None
+    team: str
+    owner: str
+    gpus: int
+    gpus_elsewhere: int
+    since: str | None
+    ends: str | None
+
+
+class DrainedNode(TypedDict):
+    name: str
+    state: str
+    state_reason: str
+    drain_deadline: str | None
+    jobs: list[DrainedJob]
+    hidden_jobs: int
+
+
+class Event(TypedDict):
+    id: int
+    at: str
+    kind: str
+    code: str
+    text: str
+    attempt: int
+
+
+class Fact(TypedDict):
+    """A line in the header of a report: a label and a text.
+
+    The lines `State` and `Usage not booked yet` appear only while figures may still change."""
+
+    label: str
+    text: str
+
+
+class FairAmounts(TypedDict):
+    """A team's amounts of GPU time, in GPU-seconds.
+
+    - `entitled`: the GPU time that the team's tickets earned.
+    - `lent`: the part of `entitled` that the team did not need and that other teams used.
+    - `unused`: the part of `entitled` that the team did not need and that nobody used.
+    - `borrowed`: the GPU time beyond `entitled` that other teams lent to the team.
+    - `sold` and `bought`: the GPU time that the team gave and got in trades.
+    - `due` = entitled - lent - unused + borrowed - sold + bought: the GPU time that the team should have received.
+    - `received`: the GPU time that the team's jobs held.
+    - `owed` = due - received."""
+
+    entitled: float
+    lent: float
+    unused: float
+    borrowed: float
+    sold: float
+    bought: float
+    due: float
+    received: float
+    owed: float
+    delivered: float | None
+
+
+class Fairness(TypedDict):
+    """The fairness report: a comparison of teams, which only operators get, and the statement of one team.
+
+    To add up different generations, the comparison multiplies GPU time by the weights in `weights`. The statement
+    multiplies it by the speeds measured for the team's jobs."""
+
+    begins: str
+    ends: str
+    weights: dict[str, str]
+    rows: list[FairnessRow]
+    compared: list[ComparedTeam]
+    indices: FairnessIndices | None
+    over_time: list[FairnessIndices]
+    finished: list[FinishedJobs]
+    statement: FairnessStatement | None
+
+
+class FairnessIndices(TypedDict):
+    """Two measures of how equally the teams were treated in one interval.
+
+    Both compare one ratio of each team: its received GPU time divided by its due GPU time. `jain` is Jain's index of
+    these ratios. `max_min` is the lowest ratio of a team divided by the highest. Teams to which no GPU time was due are
+    left out."""
+
+    begins: str
+    ends: str
+    teams: int
+    jain: float | None
+    max_min: float | None
+
+
+class FairnessRow(TypedDict):
+    team: str
+    generation: str
+    amounts: FairAmounts
+
+
+class FairnessStatement(TypedDict):
+    team: str
+    generations: list[StatementLine]
+    total: FairAmounts
+
+
+class FalseRate(TypedDict):
+    load: float
+    part: float
+
+
+class FinishedJobs(TypedDict):
+    """Finish-time fairness of training jobs: the actual time divided by the time on a private cluster.
+
+    The actual time is the time from submission to end. The time on a private cluster is the time that the same job
+    would have taken alone on its team's share."""
+
+    team: str
+    ended: int
+    rated: int
+    median: float | None
+    worst: float | None
+    worse_off: int
+    left_out: int
+
+
+class GpuUse(TypedDict):
+    measured_until: str
+    measure: Literal["gpu", "cpu"]
+    percent: float
+    idle_since: str | None
+    idle_seconds: float
+    processless_since: str | None
+    warned_at: str | None
+    then: Literal["stop", "preemptible"] | None
+    acts_at: str | None
+    snoozed_until: str | None
+    snooze_reason: str
+    snooze_at_most: str | None
+
+
+class GrantedVolume(TypedDict):
+    id: int
+    name: str
+    cluster: str
+    team: str
+    read_only: bool
+    created_at: str
+    source: str
+
+
+class HandedOver(TypedDict):
+    jobs: int
+    services: int
+    schedules: int
+    kept: list[str]
+
+
+class IdleJob(TypedDict):
+    measured_until: str
+    measure: Literal["gpu", "cpu"]
+    percent: float
+    idle_since: str | None
+    idle_seconds: float
+    processless_since: str | None
+    warned_at: str | None
+    then: Literal["stop", "preemptible"] | None
+    acts_at: str | None
+    snoozed_until: str | None
+    snooze_reason: str
+    snooze_at_most: str | None
+    job: int
+    name: str
+    team: str
+    owner: str
+    cluster: str
+    gpus: int
+    generation: str
+
+
+class IdleRule(TypedDict):
+    team: str
+    cluster: str
+    action: Literal["nothing", "warn", "preemptible", "stop"] | Literal["only_idle"]
+    after_minutes: int
+    grace_minutes: int
+    snooze_hours: int
+    services: bool
+    id: int
+
+
+class IdleTeam(TypedDict):
+    """A team's idle GPU time, as the ledger has booked it, and its cost. Idle time is time in which allocated GPUs were
+    not used.
+
+    `processless_gpu_seconds` is the part of the idle time in which no process was observed on the GPUs."""
+
+    team: str
+    idle_gpu_seconds: str
+    processless_gpu_seconds: str
+    allocated_gpu_seconds: str
+    part: float
+    idle_cost: str
+    cost: str
+    currency: str
+
+
+class Interruption(TypedDict):
+    job_id: int
+    name: str
+    cause: str
+    text: str
+    began_at: str
+    ended_at: str | None
+    seconds: float
+
+
+class Job(TypedDict):
+    id: int
+    kind: str
+    name: str
+    state: str
+    service_id: int | None
+    reason: str
+    team: str
+    owner: str
+    cluster: str
+    workers: int
+    gpus_per_worker: int
+    gpus: int
+    priority: int
+    preemptible: bool
+    labels: dict[str, str]
+    spec: dict[str, Any]
+    created_at: str
+    first_started_at: str | None
+    ended_at: str | None
+    files_removed_at: str | None
+    exit_code: int | None
+    end_reason: str
+    end_message: str
+    steps_done: str | None
+
+
+class JobInFull(TypedDict):
+    id: int
+    kind: str
+    name: str
+    state: str
+    service_id: int | None
+    reason: str
+    team: str
+    owner: str
+    cluster: str
+    workers: int
+    gpus_per_worker: int
+    gpus: int
+    priority: int
+    preemptible: bool
+    labels: dict[str, str]
+    spec: dict[str, Any]
+    created_at: str
+    first_started_at: str | None
+    ended_at: str | None
+    files_removed_at: str | None
+    exit_code: int | None
+    end_reason: str
+    end_message: str
+    steps_done: str | None
+    exit_meaning: str
+    last_lines: list[str]
+
+
+class Limit(TypedDict):
+    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed"]
+    limit: str
+    generation: str | None
+    user: str | None
+    each_user: bool
+    period: Literal["", "month", "quarter", "rolling"]
+    days: int | None
+    at_limit: Literal["block", "idle", "warn"]
+    team: str
+    id: int
+    used: str | None
+
+
+class LimitTerms(TypedDict):
+    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed"]
+    limit: float | str
+    generation: NotRequired[str | None]
+    user: NotRequired[str | None]
+    each_user: NotRequired[bool]
+    period: NotRequired[Literal["", "month", "quarter", "rolling"]]
+    days: NotRequired[int | None]
+    at_limit: NotRequired[Literal["block", "idle", "warn"]]
+
+
+class Log(TypedDict):
+    """A piece of the log of one worker. `text` begins at the byte offset `offset`. The next piece begins at
+    `next_offset`."""
+
+    rank: int
+    offset: int
+    next_offset: int
+    complete: bool
+    text: str
+
+
+class Me(TypedDict):
+    username: str
+    name: str
+    role: str
+    teams: list[Membership]
+
+
+class Member(TypedDict):
+    user: str
+    role: str
+    tickets: int
+    is_active: bool
+
+
+class Membership(TypedDict):
+    team: str
+    role: str
+    tickets: int
+
+
+class Node(TypedDict):
+    name: str
+    generation: str
+    gpus: int
+    state: str
+    state_reason: str
+    drain_deadline: str | None
+    allocations: list[Allocation]
+    gpus_of_others: int
+
+
+class Policy(TypedDict):
+    """The scheduling policy of a cluster, which decides which jobs run next.
+
+    `options` also contains `ordering` and `trading`, although these are settings of the cluster, not of the policy."""
+
+    name: str
+    version: int
+    options: dict[str, bool | float | str]
+    shadow: PolicyVersion | None
+    choices: list[PolicyOptions]
+
+
+class PolicyOption(TypedDict):
+    name: str
+    default: bool | float | str
+    description: str
+    choices: list[str]
+    least: float | None
+    most: float | None
+
+
+class PolicyOptions(TypedDict):
+    name: str
+    options: list[PolicyOption]
+
+
+class PolicyVersion(TypedDict):
+    name: str
+    version: int
+
+
+class Preflight(TypedDict):
+    verdict: Literal["never", "now", "later"]
+    sentences: list[str]
+    expected_start_seconds: list[float] | None
+    cost_per_hour: dict[str, str]
+    detail: list[str]
+    currencies: dict[str, str]
+    currency: str
+
+
+class ReplicaFailure(TypedDict):
+    job_id: int
+    name: str
+    ended_at: str
+    end_message: str
+    exit_meaning: str
+    last_lines: list[str]
+
+
+class Request(TypedDict):
+    id: int
+    team: str
+    kind: str
+    state: Literal["open", "approved", "declined", "withdrawn"]
+    reason: str
+    wanted: dict[str, Any]
+    until: str | None
+    extends: int | None
+    asked_by: str
+    asked_at: str
+    decided_by: str | None
+    decided_at: str | None
+    answer: str
+    granted: dict[str, Any] | None
+    ends_at: str | None
+    overtaken_at: str | None
+    ended_at: str | None
+    ending: str
+
+
+class Schedule(TypedDict):
+    id: int
+    name: str
+    team: str
+    owner: str
+    cluster: str
+    spec: dict[str, Any]
+    expression: str
+    time_zone: str
+    begins: str | None
+    ends: str | None
+    missed: str
+    catch_up_seconds: int
+    overlap: str
+    next_due_at: str | None
+    refusals: int
+    paused_at: str | None
+    paused_reason: str
+    deleted_at: str | None
+    created_at: str
+
+
+class ScheduleInFull(TypedDict):
+    id: int
+    name: str
+    team: str
+    owner: str
+    cluster: str
+    spec: dict[str, Any]
+    expression: str
+    time_zone: str
+    begins: str | None
+    ends: str | None
+    missed: str
+    catch_up_seconds: int
+    overlap: str
+    next_due_at: str | None
+    refusals: int
+    paused_at: str | None
+    paused_reason: str
+    deleted_at: str | None
+    created_at: str
+    words: str
+    notes: list[str]
+    next_runs: list[str]
+
+
+class ScheduleRun(TypedDict):
+    """A run of a schedule. It covers all due times from `due_from` to `due_at`.
+
+    Usually `due_from` and `due_at` are the same time. They differ if several missed due times are combined into one
+    run."""
+
+    id: int
+    due_from: str
+    due_at: str
+    outcome: Literal["submitted", "skipped", "refused"]
+    text: str
+    job_id: int | None
+    asked_by: str | None
+    at: str
+
+
+class Scheduling(TypedDict):
+    """The explanation of a job's state, and the times at which Fairlot expects the job to start and end.
+
+    A predicted time is null if Fairlot cannot predict it."""
+
+    state: str
+    sentence: str
+    never: bool
+    detail: list[str]
+    unblock: list[str]
+    starts_by: str | None
+    not_before: str | None
+    deadline: str | None
+    ends_by: str | None
+    is_late: bool
+
+
+class Secret(TypedDict):
+    id: int
+    name: str
+    team: str
+    keys: list[str]
+    created_at: str
+    changed_at: str
+
+
+class Service(TypedDict):
+    id: int
+    name: str
+    team: str
+    owner: str
+    cluster: str
+    replicas: int
+    ready: int
+    living: int
+    max_surge: int
+    max_unavailable: int
+    progress_deadline_seconds: int
+    auto_rollback: bool
+    revision: int
+    good_revision: int | None
+    stopped_at: str | None
+    removed_at: str | None
+    created_at: str
+    status: str
+    url: str
+    trouble: str
+
+
+class ServiceEvent(TypedDict):
+    id: int
+    at: str
+    kind: str
+    text: str
+
+
+class ServiceInFull(TypedDict):
+    id: int
+    name: str
+    team: str
+    owner: str
+    cluster: str
+    replicas: int
+    ready: int
+    living: int
+    max_surge: int
+    max_unavailable: int
+    progress_deadline_seconds: int
+    auto_rollback: bool
+    revision: int
+    good_revision: int | None
+    stopped_at: str | None
+    removed_at: str | None
+    created_at: str
+    status: str
+    url: str
+    trouble: str
+    last_failure: ReplicaFailure | None
+    sentences: list[str]
+    revisions: list[ServiceRevision]
+    members: list[ServiceReplica]
+    interruptions: list[Interruption]
+    expected_back_at: str | None
+
+
+class ServiceReplica(TypedDict):
+    job_id: int
+    name: str
+    slot: int
+    attempt: int
+    revision: int
+    state: str
+    reason: str
+    ready: bool
+    address: str
+    why_not_ready: str
+    claimable_from: str | None
+
+
+class ServiceRevision(TypedDict):
+    number: int
+    spec: dict[str, Any]
+    author: str
+    at: str
+    proved_at: str | None
+    failed_at: str | None
+    why_failed: str
+
+
+class Session(TypedDict):
+    id: int
+    name: str
+    state: str
+    team: str
+    owner: str
+    cluster: str
+    ready: bool
+    reason: str
+    sentence: str
+    warned: bool
+    idle_timeout_minutes: int
+    time_limit_hours: int
+    idle_ends_at: str | None
+    ends_at: str | None
+    claimable_from: str | None
+    created_at: str
+    end_message: str
+
+
+class SessionInFull(TypedDict):
+    id: int
+    name: str
+    state: str
+    team: str
+    owner: str
+    cluster: str
+    ready: bool
+    reason: str
+    sentence: str
+    warned: bool
+    idle_timeout_minutes: int
+    time_limit_hours: int
+    idle_ends_at: str | None
+    ends_at: str | None
+    claimable_from: str | None
+    created_at: str
+    end_message: str
+    interruptions: list[Interruption]
+    expected_back_at: str | None
+    exit_meaning: str
+    last_lines: list[str]
+
+
+class SetBudget(TypedDict):
+    id: int
+    signing_key: str | None
+
+
+class Share(TypedDict):
+    """A team's entitlement and use of one cluster over time, in GPU-seconds, with a time series for each generation.
+
+    The points of a time series are `step_seconds` apart. The oldest point comes first."""
+
+    team: str
+    cluster: str | None
+    begins: str
+    ends: str
+    step_seconds: float
+    generations: list[ShareOfGeneration]
+
+
+class ShareChange(TypedDict):
+    """The numbers of GPUs of a team (including the teams below it), or of a member, before and after a change.
+
+    `entitled_before` and `entitled_after` are the numbers that the tickets earn. `share_before` and `share_after` also
+    count borrowed GPUs."""
+
+    cluster: str
+    team: str
+    user: str | None
+    generation: str
+    entitled_before: float
+    entitled_after: float
+    share_before: float
+    share_after: float
+
+
+class ShareOfGeneration(TypedDict):
+    generation: str
+    total: Amounts
+    owed: float
+    points: list[Amounts]
+
+
+class SharingAnomalies(TypedDict):
+    """The results of one analysis for the teams that the caller may see."""
+
+    analysis: int | None
+    cluster: str | None
+    begins: str | None
+    ends: str | None
+    teams: int
+    teams_done: int
+    finished_at: str | None
+    compared: int
+    too_large: int
+    false_rates: list[FalseRate]
+    without_result: list[TeamWithoutResult]
+    items: list[SharingAnomaly]
+    total: int
+
+
+class SharingAnomaly(TypedDict):
+    """A job that started or ended later than it would have on its team's private cluster, which has only the GPUs of
+    the team's share."""
+
+    id: int
+    job_id: int
+    job: str
+    team: str
+    cause: str
+    causes: dict[str, float]
+    late_seconds: float
+    at_end: bool
+    started_at: str | None
+    ended_at: str | None
+    private_started_at: str
+    private_ended_at: str | None
+    holders: list[AnomalyHolder]
+
+
+class Statement(TypedDict):
+    title: str
+    facts: list[Fact]
+    tables: dict[str, StatementTable]
+    team: str
+    begins: str
+    ends: str
+
+
+class StatementLine(TypedDict):
+    """A team's amounts for one generation, converted to GPU-seconds of the team's slowest generation.
+
+    `speed` is the measured speed of the team's jobs on this generation, as a multiple of their speed on the slowest
+    one. The amounts are multiplied by `speed`: an hour at speed 2 counts as two hours. If the speed is unknown, `speed`
+    and `amounts` are null. A speed is known only if a job was measured on this generation and on another one."""
+
+    generation: str
+    speed: float | None
+    jobs: int
+    amounts: FairAmounts | None
+
+
+class StatementTable(TypedDict):
+    """A table of a report. Amounts are exact decimals as text. `totals` has one row for each currency."""
+
+    title: str
+    rows: list[dict[str, Any]]
+    totals: list[dict[str, Any]]
+
+
+class Subscription(TypedDict):
+    report: Literal[
+        "statement",
+        "usage",
+        "fairness",
+        "idle",
+        "trades",
+        "anomalies",
+        "use",
+        "nodes",
+        "waits",
+        "waste",
+        "prices",
+        "chargeback",
+        "capacity",
+    ]
+    team: str
+    by: Literal["", "user", "job", "generation", "day", "label", "tenant"]
+    label: str
+    rhythm: Literal["weekly", "monthly"]
+    form: Literal["pdf", "xlsx", "csv", "link"]
+    id: int
+
+
+class Tables(TypedDict):
+    """A report as tables, with the same figures as the report's files."""
+
+    title: str
+    facts: list[Fact]
+    tables: dict[str, StatementTable]
+
+
+class Team(TypedDict):
+    team: str
+    name: str
+    parent: str | None
+    tickets: int
+    archived_at: str | None
+
+
+class TeamChange(TypedDict):
+    team: Team | None
+    shares: list[TeamShare]
+
+
+class TeamShare(TypedDict):
+    """The share of a team, or of a team's direct members, before and after a change.
+
+    A share is a fraction of all GPUs (0 to 1). It is calculated as if all teams were active."""
+
+    name: str
+    before: float | None
+    after: float | None
+
+
+class TeamWithoutResult(TypedDict):
+    """A team for which the analysis has no result. `why` is the reason: the analysis of the team failed, or the team
+    had no jobs to compare."""
+
+    team: str
+    why: str
+
+
+class Trade(TypedDict):
+    """A trade between two teams. `sides` has an entry for each of the two teams that the caller may see.
+
+    `counterpart` is the name of the team with which the team in the first entry trades, or the text `another team` if
+    the caller may not see that team."""
+
+    id: int
+    begins: str
+    ends: str | None
+    fast: str
+    slow: str
+    price: float
+    sides: list[TradeSide]
+    counterpart: str
+
+
+class TradeLimit(TypedDict):
+    """A team's trade limit for one generation: whether the team trades these GPUs, and how many it may give away.
+
+    If `generation` is empty, the limit applies to each generation for which the team has no separate trade limit."""
+
+    generation: NotRequired[str]
+    trades: NotRequired[bool]
+    most_gpus: NotRequired[float | str | None]
+    most_part: NotRequired[float | str | None]
+
+
+class TradeSide(TypedDict):
+    team: str
+    gave: float
+    gave_generation: str
+    got: float
+    got_generation: str
+    speedup: float
+    without: float
+    with_trade: float
+    gain: float
+
+
+class Usage(TypedDict):
+    begins: str
+    ends: str
+    facts: list[Fact]
+    rows: list[UsageRow]
+    totals: list[UsageRow]
+    lacks_before: str | None
+
+
+class UsageRow(TypedDict):
+    """One group of the usage report, with exact decimal amounts.
+
+    A field that can name a group, such as `user` or `generation`, is null unless the report is grouped by it."""
+
+    gpu_seconds: str
+    cost: str
+    currency: str
+    begins: str | None
+    tenant: str | None
+    user: str | None
+    job_id: int | None
+    job: str | None
+    generation: str | None
+    label: str | None
+
+
+class Volume(TypedDict):
+    id: int
+    name: str
+    cluster: str
+    team: str
+    read_only: bool
+    created_at: str
+
+
+class Work(TypedDict):
+    """The numbers of unfinished jobs, sessions, services and schedules that a user has in a team."""
+
+    running_jobs: int
+    waiting_jobs: int
+    sessions: int
+    services: int
+    schedules: int

@@ -1,0 +1,118 @@
+"""Describes calls of the API, and makes methods of the clients from these descriptions.
+
+A `Call` is data: it says what to send and what type the answer has. `Fairlot` and `AsyncFairlot` send it. So each
+operation is described only once, in operations.py, which is generated from the API's OpenAPI document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from fairlot_client.client import AsyncFairlot, Fairlot
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Unset:
+    """The type of UNSET, the default of fields that a call leaves out."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset()
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """A call of the API whose answer has the type T."""
+
+    method: str
+    path: str  # below /api/v1, with the values filled in
+    query: Mapping[str, object] = field(default_factory=dict)
+    body: object = UNSET
+    # Whether the operation accepts an Idempotency-Key, and the key. The client makes a key if it is None.
+    takes_key: bool = False
+    key: str | None = None
+    is_file: bool = False  # the answer is returned as bytes
+
+    @property
+    def may_repeat(self) -> bool:
+        """Returns whether the call has the same effect if it is sent twice."""
+        return self.takes_key or self.method in {"GET", "PUT", "DELETE"}
+
+
+@dataclass(frozen=True)
+class Pages(Generic[T]):
+    """The call for the first page of a list, whose items have the type T. Other pages are called only when needed."""
+
+    first: Call[Any]
+    cursor: str  # the query parameter that receives the field `next` of the page before
+
+    def after(self, page: Mapping[str, Any]) -> Call[Any] | None:
+        """Returns the call for the page after `page`; None after the last page."""
+        if page["next"] is None:
+            return None
+        return replace(self.first, query={**self.first.query, self.cursor: page["next"]})
+
+
+def filled(path: str, **values: object) -> str:
+    """Returns a path with its parameters filled in."""
+    return path.format(**{name: quote(str(value), safe="") for name, value in values.items()})
+
+
+def given(**values: object) -> dict[str, object]:
+    """Returns the values that are set. A final _, which avoids a keyword of Python, is removed from their names."""
+    return {
+        name.removesuffix("_"): value
+        for name, value in values.items()
+        if value is not None and not isinstance(value, Unset)
+    }
+
+
+def set_fields(**values: object) -> dict[str, object]:
+    """Returns the fields of a body without those that are UNSET. None stays: it becomes null."""
+    return {name.removesuffix("_"): value for name, value in values.items() if not isinstance(value, Unset)}
+
+
+class Method(Generic[P, T]):
+    """A method of both clients, made from a function that describes the call."""
+
+    def __init__(self, describe: Callable[P, Call[T]]) -> None:
+        self.describe = describe
+        self.__doc__ = describe.__doc__
+
+    @overload
+    def __get__(self, client: Fairlot, owner: type | None = None) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: AsyncFairlot, owner: type | None = None) -> Callable[P, Awaitable[T]]: ...
+    def __get__(self, client: Any, owner: type | None = None) -> Any:
+        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.do(self.describe(*args, **kwargs))
+
+        method.__doc__ = self.__doc__
+        return method
+
+
+class PagedMethod(Generic[P, T]):
+    """Like Method, for lists: the method returns an iterator, which calls further pages when it needs them."""
+
+    def __init__(self, describe: Callable[P, Pages[T]]) -> None:
+        self.describe = describe
+        self.__doc__ = describe.__doc__
+
+    @overload
+    def __get__(self, client: Fairlot, owner: type | None = None) -> Callable[P, Iterator[T]]: ...
+    @overload
+    def __get__(self, client: AsyncFairlot, owner: type | None = None) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, client: Any, owner: type | None = None) -> Any:
+        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.items(self.describe(*args, **kwargs))
+
+        method.__doc__ = self.__doc__
+        return method

@@ -1,0 +1,149 @@
+"""The clients: `Fairlot` for ordinary programs, and `AsyncFairlot` for asyncio.
+
+Both have the same methods, which operations.py describes. The methods of AsyncFairlot are awaited, and its lists are
+read with `async for`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx2
+
+from fairlot_client.calls import Call, Pages
+from fairlot_client.exchange import Pause, exchange
+from fairlot_client.operations import Operations
+from fairlot_client.version import VERSION
+
+T = TypeVar("T")
+
+
+class _Client(Operations):
+    def __init__(self, url: str, token: str, *, retries: int) -> None:
+        self.url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}", "User-Agent": f"fairlot/{VERSION}"}
+        self._retries = retries
+
+    def _exchange(self, call: Call[T]) -> Any:
+        return exchange(call, url=self.url, headers=self._headers, retries=self._retries)
+
+
+class Fairlot(_Client):
+    """A client of the portal at `url`, which calls the API with `token`.
+
+    It repeats a call up to `retries` times if the portal is busy or cannot be reached, but only calls that may be
+    repeated. Errors are raised as FairlotError.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        timeout: float = 30,
+        retries: int = 4,
+        transport: httpx2.BaseTransport | None = None,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        super().__init__(url, token, retries=retries)
+        self._http = httpx2.Client(timeout=timeout, transport=transport)
+        self._pause = pause
+
+    def do(self, call: Call[T]) -> T:
+        """Sends a call and returns its answer. Raises FairlotError if it fails."""
+        steps = self._exchange(call)
+        step = next(steps)
+        while True:
+            try:
+                if isinstance(step, Pause):
+                    self._pause(step.seconds)
+                    step = steps.send(None)
+                else:
+                    step = steps.send(self._send(step))
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    def items(self, pages: Pages[T]) -> Iterator[T]:
+        """Yields the items of all pages of a list."""
+        call: Call[Any] | None = pages.first
+        while call:
+            page = self.do(call)
+            yield from page["items"]
+            call = pages.after(page)
+
+    def _send(self, request: httpx2.Request) -> httpx2.Response | httpx2.TransportError:
+        try:
+            return self._http.send(request)
+        except httpx2.TransportError as error:
+            return error
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncFairlot(_Client):
+    """Like Fairlot, for asyncio."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        timeout: float = 30,
+        retries: int = 4,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        super().__init__(url, token, retries=retries)
+        self._http = httpx2.AsyncClient(timeout=timeout, transport=transport)
+
+    async def do(self, call: Call[T]) -> T:
+        """Sends a call and returns its answer. Raises FairlotError if it fails."""
+        steps = self._exchange(call)
+        step = next(steps)
+        while True:
+            try:
+                if isinstance(step, Pause):
+                    await asyncio.sleep(step.seconds)
+                    step = steps.send(None)
+                else:
+                    step = steps.send(await self._send(step))
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    async def items(self, pages: Pages[T]) -> AsyncIterator[T]:
+        """Yields the items of all pages of a list."""
+        call: Call[Any] | None = pages.first
+        while call:
+            page = await self.do(call)
+            for item in page["items"]:
+                yield item
+            call = pages.after(page)
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response | httpx2.TransportError:
+        try:
+            return await self._http.send(request)
+        except httpx2.TransportError as error:
+            return error
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

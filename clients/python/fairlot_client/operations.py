@@ -1,0 +1,1882 @@
+"""Describes each operation of the API once, for both clients.
+
+Written by `make client` from the API's OpenAPI document.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fairlot_client import answers
+from fairlot_client.calls import UNSET, Call, Method, PagedMethod, Pages, Unset, filled, given, set_fields
+
+
+def me() -> Call[answers.Me]:
+    """Returns the caller's username, full name, portal role and teams."""
+    return Call("GET", "/me")
+
+
+def list_jobs(
+    *,
+    state: str | None = None,
+    kind: str | None = None,
+    team: str | None = None,
+    owner: str | None = None,
+    q: str | None = None,
+    label: str | None = None,
+    preemptible: bool | None = None,
+    before: int | None = None,
+    page_size: int | None = None,
+) -> Pages[answers.Job]:
+    """Returns one page of the jobs of the caller's teams, newest first."""
+    return Pages(
+        Call(
+            "GET",
+            "/jobs",
+            query=given(
+                state=state,
+                kind=kind,
+                team=team,
+                owner=owner,
+                q=q,
+                label=label,
+                preemptible=preemptible,
+                before=before,
+                limit=page_size,
+            ),
+        ),
+        "before",
+    )
+
+
+def submit_job(
+    *,
+    spec: dict[str, Any] | str,
+    idempotency_key: str | None = None,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    even_if_never: bool | Unset = UNSET,
+) -> Call[answers.JobInFull]:
+    """Submits a job.
+
+    A call that repeats an Idempotency-Key returns the job of the first call.
+
+    A job that can never run with the current nodes and limits is refused (409), with all reasons. With `even_if_never`
+    it is queued instead, and waits until the nodes or limits change.
+    """
+    return Call(
+        "POST",
+        "/jobs",
+        takes_key=True,
+        key=idempotency_key,
+        body=set_fields(spec=spec, team=team, cluster=cluster, even_if_never=even_if_never),
+    )
+
+
+def submit_jobs(
+    *,
+    specs: list[dict[str, Any] | str],
+    idempotency_key: str | None = None,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    even_if_never: bool | Unset = UNSET,
+    atomic: bool | Unset = UNSET,
+) -> Call[answers.BulkAnswers]:
+    """Submits up to 1000 jobs of one team in one transaction, in the order of their specifications.
+
+    With `atomic`, the call fails if any specification is refused, and no job is submitted. `problems` in the error
+    response then names the position and field of each problem, such as `specs.3.workers`.
+
+    Without `atomic`, the response has an answer for each specification: the id of its job, or its problems by field. If
+    all specifications are refused, the call fails.
+
+    A call that repeats an Idempotency-Key returns the jobs of the first call.
+    """
+    return Call(
+        "POST",
+        "/jobs/bulk",
+        takes_key=True,
+        key=idempotency_key,
+        body=set_fields(specs=specs, team=team, cluster=cluster, even_if_never=even_if_never, atomic=atomic),
+    )
+
+
+def check_job(
+    *,
+    spec: dict[str, Any] | str,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    even_if_never: bool | Unset = UNSET,
+) -> Call[answers.Preflight]:
+    """Returns whether a job could run, when it would start approximately, and what it would cost per hour.
+
+    Nothing is
+    saved.
+    """
+    return Call(
+        "POST",
+        "/preflight",
+        body=set_fields(spec=spec, team=team, cluster=cluster, even_if_never=even_if_never),
+    )
+
+
+def get_job(job_id: int) -> Call[answers.JobInFull]:
+    """Returns one job by its id."""
+    return Call("GET", filled("/jobs/{job_id}", job_id=job_id))
+
+
+def cancel_job(job_id: int) -> Call[answers.JobInFull]:
+    """Cancels a job.
+
+    Has no effect on a job that is already cancelled.
+    """
+    return Call("POST", filled("/jobs/{job_id}/cancel", job_id=job_id))
+
+
+def set_job_preemptible(job_id: int, *, preemptible: bool) -> Call[answers.JobInFull]:
+    """Sets whether a job is preemptible, from the next round on.
+
+    For callers who may cancel the job.
+    """
+    return Call(
+        "POST", filled("/jobs/{job_id}/preemptible", job_id=job_id), body=set_fields(preemptible=preemptible)
+    )
+
+
+def list_job_events(
+    job_id: int, *, after: int | None = None, page_size: int | None = None
+) -> Pages[answers.Event]:
+    """Returns one page of the events of a job, oldest first."""
+    return Pages(
+        Call(
+            "GET", filled("/jobs/{job_id}/events", job_id=job_id), query=given(after=after, limit=page_size)
+        ),
+        "after",
+    )
+
+
+def read_job_log(job_id: int, *, rank: int | None = None, offset: int | None = None) -> Call[answers.Log]:
+    """Returns a piece of the log of the worker with the rank `rank`, from the byte offset `offset` on.
+
+    Bytes that are not valid UTF-8 are shown as U+FFFD.
+    """
+    return Call("GET", filled("/jobs/{job_id}/log", job_id=job_id), query=given(rank=rank, offset=offset))
+
+
+def explain_job(job_id: int) -> Call[answers.Scheduling]:
+    """Returns why a job is in its state, which changes would let a waiting job start, and when the job is expected to start and end."""
+    return Call("GET", filled("/jobs/{job_id}/scheduling", job_id=job_id))
+
+
+def get_job_gpu_use(job_id: int) -> Call[answers.GpuUse | None]:
+    """Returns the last measured GPU use of a job.
+
+    Returns null if the job has ended or was never measured.
+    """
+    return Call("GET", filled("/jobs/{job_id}/gpu-use", job_id=job_id))
+
+
+def snooze_job(job_id: int, *, until: str, reason: str) -> Call[answers.GpuUse]:
+    """Postpones the idle warning of a job, and the action after the warning, until a given time.
+
+    For the job's owner, managers of its team, and operators.
+    """
+    return Call(
+        "POST", filled("/jobs/{job_id}/snooze", job_id=job_id), body=set_fields(until=until, reason=reason)
+    )
+
+
+def list_services(
+    *,
+    team: str | None = None,
+    owner: str | None = None,
+    before: int | None = None,
+    page_size: int | None = None,
+) -> Pages[answers.Service]:
+    """Returns one page of the services of the caller's teams, newest first, without removed services."""
+    return Pages(
+        Call("GET", "/services", query=given(team=team, owner=owner, before=before, limit=page_size)),
+        "before",
+    )
+
+
+def create_service(
+    *,
+    spec: dict[str, Any] | str,
+    replicas: int | Unset | None = UNSET,
+    max_surge: int | Unset | None = UNSET,
+    max_unavailable: int | Unset | None = UNSET,
+    progress_deadline_seconds: int | Unset | None = UNSET,
+    auto_rollback: bool | Unset | None = UNSET,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    even_if_never: bool | Unset = UNSET,
+) -> Call[answers.Service]:
+    """Creates a service that the caller owns.
+
+    The service gets the name in the field `name` of the specification. The name must be unique in the team (otherwise
+    409).
+    """
+    return Call(
+        "POST",
+        "/services",
+        body=set_fields(
+            replicas=replicas,
+            max_surge=max_surge,
+            max_unavailable=max_unavailable,
+            progress_deadline_seconds=progress_deadline_seconds,
+            auto_rollback=auto_rollback,
+            spec=spec,
+            team=team,
+            cluster=cluster,
+            even_if_never=even_if_never,
+        ),
+    )
+
+
+def get_service(service_id: int) -> Call[answers.ServiceInFull]:
+    """Returns a service with its revisions and its current replicas."""
+    return Call("GET", filled("/services/{service_id}", service_id=service_id))
+
+
+def change_service(
+    service_id: int,
+    *,
+    replicas: int | Unset | None = UNSET,
+    max_surge: int | Unset | None = UNSET,
+    max_unavailable: int | Unset | None = UNSET,
+    progress_deadline_seconds: int | Unset | None = UNSET,
+    auto_rollback: bool | Unset | None = UNSET,
+    spec: dict[str, Any] | str | Unset | None = UNSET,
+    stopped: bool | Unset | None = UNSET,
+) -> Call[answers.Service]:
+    """Changes the given fields of a service, and leaves the others unchanged.
+
+    The fields are the number of replicas, the rollout rules, the specification, and whether the service is stopped.
+    """
+    return Call(
+        "PATCH",
+        filled("/services/{service_id}", service_id=service_id),
+        body=set_fields(
+            replicas=replicas,
+            max_surge=max_surge,
+            max_unavailable=max_unavailable,
+            progress_deadline_seconds=progress_deadline_seconds,
+            auto_rollback=auto_rollback,
+            spec=spec,
+            stopped=stopped,
+        ),
+    )
+
+
+def remove_service(service_id: int) -> Call[None]:
+    """Removes a service and ends its replicas.
+
+    The records and bills of the replicas are kept.
+
+    Has no effect on a service that is already removed.
+    """
+    return Call("DELETE", filled("/services/{service_id}", service_id=service_id))
+
+
+def roll_back_service(service_id: int, *, revision: int) -> Call[answers.Service]:
+    """Rolls a service back: an earlier revision is rolled out again."""
+    return Call(
+        "POST",
+        filled("/services/{service_id}/rollback", service_id=service_id),
+        body=set_fields(revision=revision),
+    )
+
+
+def list_service_events(
+    service_id: int, *, before: int | None = None, page_size: int | None = None
+) -> Pages[answers.ServiceEvent]:
+    """Returns one page of the events of a service, newest first."""
+    return Pages(
+        Call(
+            "GET",
+            filled("/services/{service_id}/events", service_id=service_id),
+            query=given(before=before, limit=page_size),
+        ),
+        "before",
+    )
+
+
+def list_sessions(
+    *,
+    team: str | None = None,
+    owner: str | None = None,
+    before: int | None = None,
+    page_size: int | None = None,
+) -> Pages[answers.Session]:
+    """Returns one page of the sessions of the caller's teams, newest first, including ended sessions."""
+    return Pages(
+        Call("GET", "/sessions", query=given(team=team, owner=owner, before=before, limit=page_size)),
+        "before",
+    )
+
+
+def start_session(
+    *,
+    spec: dict[str, Any] | str,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    even_if_never: bool | Unset = UNSET,
+    idle_timeout_minutes: int | Unset = UNSET,
+    time_limit_hours: int | Unset = UNSET,
+) -> Call[answers.SessionInFull]:
+    """Starts a session that the caller owns.
+
+    The job specification must have one worker and a port.
+    """
+    return Call(
+        "POST",
+        "/sessions",
+        body=set_fields(
+            spec=spec,
+            team=team,
+            cluster=cluster,
+            even_if_never=even_if_never,
+            idle_timeout_minutes=idle_timeout_minutes,
+            time_limit_hours=time_limit_hours,
+        ),
+    )
+
+
+def get_session(session_id: int) -> Call[answers.SessionInFull]:
+    """Returns a session.
+
+    The session's log, events and cost are those of the job with the same id.
+    """
+    return Call("GET", filled("/sessions/{session_id}", session_id=session_id))
+
+
+def stop_session(session_id: int) -> Call[None]:
+    """Stops a session.
+
+    Its program gets the usual grace period to end. Has no effect on a session that is already
+    stopped.
+    """
+    return Call("DELETE", filled("/sessions/{session_id}", session_id=session_id))
+
+
+def keep_session(session_id: int) -> Call[answers.SessionInFull]:
+    """Restarts the idle timeout of a session, so that the session is not stopped as idle."""
+    return Call("POST", filled("/sessions/{session_id}/keep", session_id=session_id))
+
+
+def list_schedules(
+    *,
+    team: str | None = None,
+    owner: str | None = None,
+    before: int | None = None,
+    page_size: int | None = None,
+) -> Pages[answers.Schedule]:
+    """Returns one page of the schedules of the caller's teams, newest first, without deleted schedules."""
+    return Pages(
+        Call("GET", "/schedules", query=given(team=team, owner=owner, before=before, limit=page_size)),
+        "before",
+    )
+
+
+def create_schedule(
+    *,
+    spec: dict[str, Any] | str,
+    expression: str,
+    idempotency_key: str | None = None,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    even_if_never: Literal[False] | Unset = UNSET,
+    time_zone: str | Unset = UNSET,
+    begins: str | Unset | None = UNSET,
+    ends: str | Unset | None = UNSET,
+    missed: Literal["skip", "once", "all"] | Unset = UNSET,
+    catch_up_seconds: int | Unset = UNSET,
+    overlap: Literal["allow", "forbid", "replace"] | Unset = UNSET,
+) -> Call[answers.Schedule]:
+    """Creates a schedule that the caller owns.
+
+    A call that repeats an Idempotency-Key returns the schedule of the first
+    call.
+    """
+    return Call(
+        "POST",
+        "/schedules",
+        takes_key=True,
+        key=idempotency_key,
+        body=set_fields(
+            spec=spec,
+            team=team,
+            cluster=cluster,
+            even_if_never=even_if_never,
+            expression=expression,
+            time_zone=time_zone,
+            begins=begins,
+            ends=ends,
+            missed=missed,
+            catch_up_seconds=catch_up_seconds,
+            overlap=overlap,
+        ),
+    )
+
+
+def get_schedule(schedule_id: int) -> Call[answers.ScheduleInFull]:
+    """Returns a schedule and the times of its next ten runs."""
+    return Call("GET", filled("/schedules/{schedule_id}", schedule_id=schedule_id))
+
+
+def change_schedule(
+    schedule_id: int,
+    *,
+    spec: dict[str, Any] | str,
+    expression: str,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    even_if_never: Literal[False] | Unset = UNSET,
+    time_zone: str | Unset = UNSET,
+    begins: str | Unset | None = UNSET,
+    ends: str | Unset | None = UNSET,
+    missed: Literal["skip", "once", "all"] | Unset = UNSET,
+    catch_up_seconds: int | Unset = UNSET,
+    overlap: Literal["allow", "forbid", "replace"] | Unset = UNSET,
+) -> Call[answers.Schedule]:
+    """Replaces the specification, timetable and rules of a schedule.
+
+    The team does not change, but the caller becomes
+    the owner.
+    """
+    return Call(
+        "PUT",
+        filled("/schedules/{schedule_id}", schedule_id=schedule_id),
+        body=set_fields(
+            spec=spec,
+            team=team,
+            cluster=cluster,
+            even_if_never=even_if_never,
+            expression=expression,
+            time_zone=time_zone,
+            begins=begins,
+            ends=ends,
+            missed=missed,
+            catch_up_seconds=catch_up_seconds,
+            overlap=overlap,
+        ),
+    )
+
+
+def delete_schedule(schedule_id: int) -> Call[None]:
+    """Deletes a schedule.
+
+    The records of its runs and the jobs that it submitted are kept.
+    """
+    return Call("DELETE", filled("/schedules/{schedule_id}", schedule_id=schedule_id))
+
+
+def pause_schedule(schedule_id: int) -> Call[answers.Schedule]:
+    """Pauses a schedule until it is resumed.
+
+    Pausing a paused schedule has no effect.
+    """
+    return Call("POST", filled("/schedules/{schedule_id}/pause", schedule_id=schedule_id))
+
+
+def resume_schedule(schedule_id: int) -> Call[answers.Schedule]:
+    """Resumes a paused schedule.
+
+    Its rule `missed` decides what happens to the runs that were missed during the
+    pause.
+    """
+    return Call("POST", filled("/schedules/{schedule_id}/resume", schedule_id=schedule_id))
+
+
+def run_schedule(schedule_id: int, *, idempotency_key: str | None = None) -> Call[answers.ScheduleRun]:
+    """Submits the job of a schedule now.
+
+    A call that repeats an Idempotency-Key returns the run of the first call.
+    """
+    return Call(
+        "POST",
+        filled("/schedules/{schedule_id}/run", schedule_id=schedule_id),
+        takes_key=True,
+        key=idempotency_key,
+    )
+
+
+def list_schedule_runs(
+    schedule_id: int, *, before: int | None = None, page_size: int | None = None
+) -> Pages[answers.ScheduleRun]:
+    """Returns one page of the runs of a schedule, newest first."""
+    return Pages(
+        Call(
+            "GET",
+            filled("/schedules/{schedule_id}/runs", schedule_id=schedule_id),
+            query=given(before=before, limit=page_size),
+        ),
+        "before",
+    )
+
+
+def gpu_map() -> Call[list[answers.Cluster]]:
+    """Returns the attached clusters, their nodes, and the current allocations of their GPUs."""
+    return Call("GET", "/gpu-map")
+
+
+def get_share(
+    *, team: str, period: Literal["1h", "24h", "7d", "30d"] | None = None, cluster: str | None = None
+) -> Call[answers.Share]:
+    """Returns the GPU time on one cluster that a team was entitled to and received, including the teams below it.
+
+    Without `cluster`, the first cluster by name is used.
+    """
+    return Call("GET", "/share", query=given(team=team, period=period, cluster=cluster))
+
+
+def list_trades(
+    *,
+    period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    team: str | None = None,
+    generation: str | None = None,
+    before: int | None = None,
+    page_size: int | None = None,
+) -> Pages[answers.Trade]:
+    """Returns one page of the trades of the caller's teams, newest first.
+
+    To get the next page, with older trades, set `before` to this page's `next`, which is null on the last page. Formats
+    other than JSON contain all trades of the period, and the GPU-seconds that the ledger booked for trades.
+    """
+    return Pages(
+        Call(
+            "GET",
+            "/trades",
+            query=given(
+                period=period,
+                from_=from_,
+                to=to,
+                zone=zone,
+                team=team,
+                generation=generation,
+                before=before,
+                limit=page_size,
+            ),
+        ),
+        "before",
+    )
+
+
+def list_trades_file(
+    *,
+    format: Literal["csv", "xlsx", "pdf"],
+    period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    team: str | None = None,
+    generation: str | None = None,
+    before: int | None = None,
+    limit: int | None = None,
+) -> Call[bytes]:
+    """Returns one page of the trades of the caller's teams, newest first.
+
+    To get the next page, with older trades, set `before` to this page's `next`, which is null on the last page. Formats
+    other than JSON contain all trades of the period, and the GPU-seconds that the ledger booked for trades.
+    """
+    return Call(
+        "GET",
+        "/trades",
+        query=given(
+            period=period,
+            from_=from_,
+            to=to,
+            zone=zone,
+            team=team,
+            generation=generation,
+            before=before,
+            limit=limit,
+            format=format,
+        ),
+        is_file=True,
+    )
+
+
+def list_booked_trades(
+    *,
+    period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+) -> Call[list[answers.BookedTrades]]:
+    """Returns the GPU-seconds that the caller's teams gave and got in trades, as booked in the ledger, by generation.
+
+    Operators get the totals of all teams. Over all teams, the given and the received GPU-seconds of a generation are
+    equal.
+    """
+    return Call("GET", "/trades/booked", query=given(period=period, from_=from_, to=to, zone=zone))
+
+
+def list_trade_limits(*, team: str) -> Call[list[answers.TradeLimit]]:
+    """Returns the trade limits that are set on a team.
+
+    The trade limits of the teams above also apply to this team.
+    """
+    return Call("GET", "/trade-limits", query=given(team=team))
+
+
+def set_trade_limits(*, team: str, limits: list[answers.TradeLimit]) -> Call[list[answers.TradeLimit]]:
+    """Replaces all trade limits of a team that the caller manages.
+
+    An empty list removes all trade limits.
+    """
+    return Call("PUT", "/trade-limits", body=limits, query=given(team=team))
+
+
+def get_usage(
+    *,
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    by: Literal["user", "job", "generation", "day", "label", "tenant"] | None = None,
+    team: str | None = None,
+    label: str | None = None,
+) -> Call[answers.Usage]:
+    """Returns the usage report: the GPU-seconds and the cost of each group, where `by` chooses the groups.
+
+    `by=label` groups by the values of the label whose key is given as `label`. Jobs without this label form a group
+    whose label is null.
+    """
+    return Call(
+        "GET",
+        "/usage",
+        query=given(period=period, from_=from_, to=to, zone=zone, by=by, team=team, label=label),
+    )
+
+
+def get_usage_file(
+    *,
+    format: Literal["csv", "xlsx", "pdf"],
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    by: Literal["user", "job", "generation", "day", "label", "tenant"] | None = None,
+    team: str | None = None,
+    label: str | None = None,
+) -> Call[bytes]:
+    """Returns the usage report: the GPU-seconds and the cost of each group, where `by` chooses the groups.
+
+    `by=label` groups by the values of the label whose key is given as `label`. Jobs without this label form a group
+    whose label is null.
+    """
+    return Call(
+        "GET",
+        "/usage",
+        query=given(
+            period=period, from_=from_, to=to, zone=zone, by=by, team=team, label=label, format=format
+        ),
+        is_file=True,
+    )
+
+
+def get_statement(
+    *,
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    team: str | None = None,
+    part: str | None = None,
+) -> Call[answers.Statement]:
+    """Returns the statement of a team: its bill for a period, including the teams below it.
+
+    With `format=csv`, the file contains only one table of the statement, which `part` chooses.
+    """
+    return Call(
+        "GET", "/statement", query=given(period=period, from_=from_, to=to, zone=zone, team=team, part=part)
+    )
+
+
+def get_statement_file(
+    *,
+    format: Literal["csv", "xlsx", "pdf"],
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    team: str | None = None,
+    part: str | None = None,
+) -> Call[bytes]:
+    """Returns the statement of a team: its bill for a period, including the teams below it.
+
+    With `format=csv`, the file contains only one table of the statement, which `part` chooses.
+    """
+    return Call(
+        "GET",
+        "/statement",
+        query=given(period=period, from_=from_, to=to, zone=zone, team=team, part=part, format=format),
+        is_file=True,
+    )
+
+
+def get_capacity(
+    *,
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    cluster: str | None = None,
+) -> Call[answers.Capacity]:
+    """Returns how the GPU time of the clusters was used, in GPU-seconds by class, such as busy, idle or free.
+
+    Also
+    returns the value of this time, divided into parts.
+
+    The value is GPU-hours times price. Its parts are, for example, the costs of the teams and the value of free GPUs.
+    Covers only closed hours, which are completely booked in the ledger. For operators.
+    """
+    return Call(
+        "GET", "/capacity", query=given(period=period, from_=from_, to=to, zone=zone, cluster=cluster)
+    )
+
+
+def get_capacity_file(
+    *,
+    format: Literal["csv", "xlsx", "pdf"],
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    cluster: str | None = None,
+) -> Call[bytes]:
+    """Returns how the GPU time of the clusters was used, in GPU-seconds by class, such as busy, idle or free.
+
+    Also
+    returns the value of this time, divided into parts.
+
+    The value is GPU-hours times price. Its parts are, for example, the costs of the teams and the value of free GPUs.
+    Covers only closed hours, which are completely booked in the ledger. For operators.
+    """
+    return Call(
+        "GET",
+        "/capacity",
+        query=given(period=period, from_=from_, to=to, zone=zone, cluster=cluster, format=format),
+        is_file=True,
+    )
+
+
+def get_fairness(
+    *,
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    team: str | None = None,
+    cluster: str | None = None,
+) -> Call[answers.Fairness]:
+    """Returns the GPU time that each team was entitled to, and the GPU time that it received.
+
+    The amounts of a team do not include those of the teams below it.
+    """
+    return Call(
+        "GET",
+        "/fairness",
+        query=given(period=period, from_=from_, to=to, zone=zone, team=team, cluster=cluster),
+    )
+
+
+def get_fairness_file(
+    *,
+    format: Literal["csv", "xlsx", "pdf"],
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    team: str | None = None,
+    cluster: str | None = None,
+) -> Call[bytes]:
+    """Returns the GPU time that each team was entitled to, and the GPU time that it received.
+
+    The amounts of a team do not include those of the teams below it.
+    """
+    return Call(
+        "GET",
+        "/fairness",
+        query=given(period=period, from_=from_, to=to, zone=zone, team=team, cluster=cluster, format=format),
+        is_file=True,
+    )
+
+
+def get_operations_report(
+    subject: Literal["use", "nodes", "waits", "waste", "prices", "chargeback"],
+    *,
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    cluster: str | None = None,
+) -> Call[answers.Tables]:
+    """Returns the tables of the report `subject`.
+
+    Each table has a key, rows and totals. For operators.
+    """
+    return Call(
+        "GET",
+        filled("/operations/{subject}", subject=subject),
+        query=given(period=period, from_=from_, to=to, zone=zone, cluster=cluster),
+    )
+
+
+def get_operations_report_file(
+    subject: Literal["use", "nodes", "waits", "waste", "prices", "chargeback"],
+    *,
+    format: Literal["csv", "xlsx", "pdf"],
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    cluster: str | None = None,
+) -> Call[bytes]:
+    """Returns the tables of the report `subject`.
+
+    Each table has a key, rows and totals. For operators.
+    """
+    return Call(
+        "GET",
+        filled("/operations/{subject}", subject=subject),
+        query=given(period=period, from_=from_, to=to, zone=zone, cluster=cluster, format=format),
+        is_file=True,
+    )
+
+
+def get_chargeback(
+    *,
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    cluster: str | None = None,
+) -> Call[answers.Tables]:
+    """Returns the cost that each team bears, by generation.
+
+    For operators.
+
+    Covers only closed hours, which are the hours whose GPU time and costs are completely booked in the ledger.
+    """
+    return Call(
+        "GET", "/chargeback", query=given(period=period, from_=from_, to=to, zone=zone, cluster=cluster)
+    )
+
+
+def get_chargeback_file(
+    *,
+    format: Literal["csv", "xlsx", "pdf"],
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    cluster: str | None = None,
+) -> Call[bytes]:
+    """Returns the cost that each team bears, by generation.
+
+    For operators.
+
+    Covers only closed hours, which are the hours whose GPU time and costs are completely booked in the ledger.
+    """
+    return Call(
+        "GET",
+        "/chargeback",
+        query=given(period=period, from_=from_, to=to, zone=zone, cluster=cluster, format=format),
+        is_file=True,
+    )
+
+
+def export(
+    form: Literal["sacct.txt", "xdmod.txt", "jobs.csv", "jobs.json"],
+    *,
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    team: str | None = None,
+    anonymous: Literal["", "1"] | None = None,
+    all: Literal["", "whole"] | None = None,
+) -> Call[bytes]:
+    """Streams the jobs of a period as a file, for example in the format of Slurm's sacct.
+
+    Operators get all jobs;
+    managers get the jobs of their teams.
+
+    A job that is only partly in the period is exported with its time in the period. With `all=whole`, it is exported
+    with all its time. The file `xdmod.txt` always contains whole attempts: those that ended in the period. With
+    `anonymous=1`, names are replaced by pseudonyms.
+    """
+    return Call(
+        "GET",
+        filled("/exports/{form}", form=form),
+        query=given(period=period, from_=from_, to=to, zone=zone, team=team, anonymous=anonymous, all=all),
+        is_file=True,
+    )
+
+
+def list_subscriptions() -> Call[list[answers.Subscription]]:
+    """Returns the caller's subscriptions to reports by mail."""
+    return Call("GET", "/subscriptions")
+
+
+def subscribe(
+    *,
+    rhythm: Literal["weekly", "monthly"],
+    report: Literal[
+        "statement",
+        "usage",
+        "fairness",
+        "idle",
+        "trades",
+        "anomalies",
+        "use",
+        "nodes",
+        "waits",
+        "waste",
+        "prices",
+        "chargeback",
+        "capacity",
+    ]
+    | Unset = UNSET,
+    team: str | Unset = UNSET,
+    by: Literal["", "user", "job", "generation", "day", "label", "tenant"] | Unset = UNSET,
+    label: str | Unset = UNSET,
+    form: Literal["pdf", "xlsx", "csv", "link"] | Unset = UNSET,
+) -> Call[answers.Subscription]:
+    """Subscribes the caller to reports by mail, about one team or about all teams that the caller may see.
+
+    If the caller already has a subscription with the same report, team, grouping and frequency, only its file format
+    (`form`) changes.
+    """
+    return Call(
+        "PUT",
+        "/subscriptions",
+        body=set_fields(report=report, team=team, by=by, label=label, rhythm=rhythm, form=form),
+    )
+
+
+def unsubscribe(subscription_id: int) -> Call[None]:
+    """Ends one of the caller's subscriptions to reports by mail."""
+    return Call("DELETE", filled("/subscriptions/{subscription_id}", subscription_id=subscription_id))
+
+
+def get_sharing_anomalies(
+    *,
+    team: str | None = None,
+    cluster: str | None = None,
+    analysis: int | None = None,
+    cause: str | None = None,
+    offset: int | None = None,
+    limit: int | None = None,
+) -> Call[answers.SharingAnomalies]:
+    """Returns one page of the sharing anomalies that an analysis found: jobs of the caller's teams that sharing delayed.
+
+    The job with the longest delay comes first. Without `analysis`, the latest finished analysis of the cluster is used.
+    If no analysis is finished, the latest unfinished one is used. In formats other than JSON, one file contains all
+    anomalies and not only one page.
+    """
+    return Call(
+        "GET",
+        "/share/anomalies",
+        query=given(team=team, cluster=cluster, analysis=analysis, cause=cause, offset=offset, limit=limit),
+    )
+
+
+def get_sharing_anomalies_file(
+    *,
+    format: Literal["csv", "xlsx", "pdf"],
+    team: str | None = None,
+    cluster: str | None = None,
+    analysis: int | None = None,
+    cause: str | None = None,
+    offset: int | None = None,
+    limit: int | None = None,
+) -> Call[bytes]:
+    """Returns one page of the sharing anomalies that an analysis found: jobs of the caller's teams that sharing delayed.
+
+    The job with the longest delay comes first. Without `analysis`, the latest finished analysis of the cluster is used.
+    If no analysis is finished, the latest unfinished one is used. In formats other than JSON, one file contains all
+    anomalies and not only one page.
+    """
+    return Call(
+        "GET",
+        "/share/anomalies",
+        query=given(
+            team=team,
+            cluster=cluster,
+            analysis=analysis,
+            cause=cause,
+            offset=offset,
+            limit=limit,
+            format=format,
+        ),
+        is_file=True,
+    )
+
+
+def start_analysis(*, cluster: str, days: int | Unset = UNSET) -> Call[answers.Analysis]:
+    """Starts an analysis of the last `days` days of a cluster, up to the last full hour.
+
+    It runs in the background. For
+    operators.
+
+    If an analysis of exactly this period exists, no new one starts. The existing one then continues with the teams that
+    have no result yet.
+    """
+    return Call("POST", "/share/anomalies", body=set_fields(cluster=cluster, days=days))
+
+
+def repeat_analysis(analysis_id: int) -> Call[answers.Analysis]:
+    """Repeats an analysis for those teams for which it has no result.
+
+    For operators.
+    """
+    return Call("POST", filled("/share/anomalies/{analysis_id}/again", analysis_id=analysis_id))
+
+
+def list_idle_jobs(
+    *,
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    team: str | None = None,
+) -> Call[list[answers.IdleJob]]:
+    """Returns jobs with idle GPUs, longest idle time first.
+
+    With `team`, these are jobs of this team and the teams below it; otherwise, jobs of all the caller's teams. JSON has
+    at most 500 jobs. The other formats have all jobs, and also the idle time of each team, as in `/idle/teams`.
+    """
+    return Call("GET", "/idle", query=given(period=period, from_=from_, to=to, zone=zone, team=team))
+
+
+def list_idle_jobs_file(
+    *,
+    format: Literal["csv", "xlsx", "pdf"],
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    team: str | None = None,
+) -> Call[bytes]:
+    """Returns jobs with idle GPUs, longest idle time first.
+
+    With `team`, these are jobs of this team and the teams below it; otherwise, jobs of all the caller's teams. JSON has
+    at most 500 jobs. The other formats have all jobs, and also the idle time of each team, as in `/idle/teams`.
+    """
+    return Call(
+        "GET",
+        "/idle",
+        query=given(period=period, from_=from_, to=to, zone=zone, team=team, format=format),
+        is_file=True,
+    )
+
+
+def list_idle_teams(
+    *,
+    period: Literal["this-month", "last-month", "dates"] | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    team: str | None = None,
+) -> Call[list[answers.IdleTeam]]:
+    """Returns the idle GPU time and its cost for each of the caller's teams, most idle time first.
+
+    The idle time of a team does not include that of the teams below it.
+    """
+    return Call("GET", "/idle/teams", query=given(period=period, from_=from_, to=to, zone=zone, team=team))
+
+
+def list_idle_rules() -> Call[list[answers.IdleRule]]:
+    """Returns all idle rules.
+
+    A rule says what happens to jobs whose GPUs stay idle. For operators.
+    """
+    return Call("GET", "/idle-rules")
+
+
+def set_idle_rule(
+    *,
+    action: Literal["nothing", "warn", "preemptible", "stop"] | Literal["only_idle"],
+    after_minutes: int,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    grace_minutes: int | Unset = UNSET,
+    snooze_hours: int | Unset = UNSET,
+    services: bool | Unset = UNSET,
+) -> Call[answers.IdleRule]:
+    """Sets the idle rule of a team, of a cluster or of the whole portal: what happens to jobs whose GPUs stay idle.
+
+    Without `team` and `cluster`, sets the rule of the whole portal. For admins.
+    """
+    return Call(
+        "PUT",
+        "/idle-rules",
+        body=set_fields(
+            team=team,
+            cluster=cluster,
+            action=action,
+            after_minutes=after_minutes,
+            grace_minutes=grace_minutes,
+            snooze_hours=snooze_hours,
+            services=services,
+        ),
+    )
+
+
+def remove_idle_rule(rule_id: int) -> Call[None]:
+    """Removes an idle rule.
+
+    For admins.
+
+    Afterwards an inherited rule applies. It is the first of these that exists:
+
+    - the rule of the nearest team above that has one,
+    - the rule of the cluster,
+    - the rule of the whole portal.
+    """
+    return Call("DELETE", filled("/idle-rules/{rule_id}", rule_id=rule_id))
+
+
+def list_clusters() -> Call[list[answers.AttachedCluster]]:
+    """Returns all clusters, including detached ones.
+
+    For operators.
+    """
+    return Call("GET", "/clusters")
+
+
+def attach_cluster(
+    *,
+    kubeconfig: str,
+    name: str,
+    namespace_prefix: str | Unset = UNSET,
+    writes_per_second: float | Unset = UNSET,
+    writes_at_once: int | Unset = UNSET,
+    checkpoint_claim: str | Unset = UNSET,
+) -> Call[answers.AttachedCluster]:
+    """Attaches a Kubernetes cluster.
+
+    If a detached cluster has the given name, that cluster is attached again. For
+    admins.
+    """
+    return Call(
+        "POST",
+        "/clusters",
+        body=set_fields(
+            kubeconfig=kubeconfig,
+            name=name,
+            namespace_prefix=namespace_prefix,
+            writes_per_second=writes_per_second,
+            writes_at_once=writes_at_once,
+            checkpoint_claim=checkpoint_claim,
+        ),
+    )
+
+
+def get_cluster(cluster: str) -> Call[answers.AttachedCluster]:
+    """Returns a cluster with the result of its last check.
+
+    For operators.
+    """
+    return Call("GET", filled("/clusters/{cluster}", cluster=cluster))
+
+
+def check_cluster(cluster: str) -> Call[answers.AttachedCluster]:
+    """Checks now whether Fairlot can access the cluster, and returns the result of the check.
+
+    For operators.
+    """
+    return Call("POST", filled("/clusters/{cluster}/check", cluster=cluster))
+
+
+def replace_kubeconfig(cluster: str, *, kubeconfig: str) -> Call[answers.AttachedCluster]:
+    """Replaces the kubeconfig of a cluster.
+
+    For admins.
+    """
+    return Call(
+        "PUT",
+        filled("/clusters/{cluster}/kubeconfig", cluster=cluster),
+        body=set_fields(kubeconfig=kubeconfig),
+    )
+
+
+def set_cluster_reachable(cluster: str, *, ranges: list[str]) -> Call[answers.AttachedCluster]:
+    """Sets the address ranges outside a team's namespace to which the team's jobs in the cluster may connect.
+
+    For
+    admins.
+    """
+    return Call(
+        "PUT", filled("/clusters/{cluster}/reachable", cluster=cluster), body=set_fields(ranges=ranges)
+    )
+
+
+def set_standalone_pods(cluster: str, *, standalone_pods: bool) -> Call[answers.AttachedCluster]:
+    """Sets whether a new job with one worker runs as a bare pod, without a Kubernetes Job.
+
+    For admins.
+    """
+    return Call(
+        "PUT",
+        filled("/clusters/{cluster}/standalone-pods", cluster=cluster),
+        body=set_fields(standalone_pods=standalone_pods),
+    )
+
+
+def detach_cluster(cluster: str) -> Call[answers.AttachedCluster]:
+    """Detaches a cluster and deletes its kubeconfig.
+
+    For admins.
+
+    Refused (409) while the cluster has jobs that have not ended.
+    """
+    return Call("POST", filled("/clusters/{cluster}/detach", cluster=cluster))
+
+
+def get_policy(cluster: str) -> Call[answers.Policy]:
+    """Returns the scheduling policy of a cluster, the policy's options, and the shadow policy.
+
+    For operators.
+    """
+    return Call("GET", filled("/clusters/{cluster}/policy", cluster=cluster))
+
+
+def set_policy(
+    cluster: str,
+    *,
+    name: str,
+    options: dict[str, bool | float | str] | Unset = UNSET,
+    shadow: answers.PolicyVersion | Unset | None = UNSET,
+) -> Call[answers.Policy]:
+    """Sets the scheduling policy of a cluster, its options, and the shadow policy.
+
+    For admins.
+
+    The change takes effect in the next round.
+    """
+    return Call(
+        "PUT",
+        filled("/clusters/{cluster}/policy", cluster=cluster),
+        body=set_fields(name=name, options=options, shadow=shadow),
+    )
+
+
+def preview_policy(
+    cluster: str, *, name: str, options: dict[str, bool | float | str] | Unset = UNSET
+) -> Call[list[answers.ShareChange]]:
+    """Returns how the current shares would change if the cluster used the given policy.
+
+    Nothing is saved. For
+    admins.
+    """
+    return Call(
+        "POST",
+        filled("/clusters/{cluster}/policy/preview", cluster=cluster),
+        body=set_fields(name=name, options=options),
+    )
+
+
+def compare_policies(cluster: str) -> Call[answers.Comparison]:
+    """Compares the decisions of a cluster's policy and of its shadow policy in the rounds of the last day.
+
+    For
+    operators.
+    """
+    return Call("GET", filled("/clusters/{cluster}/policy/comparison", cluster=cluster))
+
+
+def get_drain(cluster: str, node: str) -> Call[answers.DrainedNode]:
+    """Returns a node, and the jobs that its drain affects.
+
+    For operators.
+
+    If the node is not being drained, returns the jobs that a drain would affect.
+    """
+    return Call("GET", filled("/clusters/{cluster}/nodes/{node}/drain", cluster=cluster, node=node))
+
+
+def drain_node(
+    cluster: str,
+    node: str,
+    *,
+    reason: str,
+    mode: Literal["finish", "deadline", "now"] | Unset = UNSET,
+    deadline: str | Unset | None = UNSET,
+) -> Call[answers.DrainedNode]:
+    """Drains a node.
+
+    No new job starts on it. Its running jobs finish, end by a deadline, or stop now. For
+    operators.
+    """
+    return Call(
+        "POST",
+        filled("/clusters/{cluster}/nodes/{node}/drain", cluster=cluster, node=node),
+        body=set_fields(reason=reason, mode=mode, deadline=deadline),
+    )
+
+
+def undrain_node(cluster: str, node: str) -> Call[answers.DrainedNode]:
+    """Ends the drain of a node, so that new jobs may start on it again.
+
+    Jobs that still run on it continue. For
+    operators.
+    """
+    return Call("DELETE", filled("/clusters/{cluster}/nodes/{node}/drain", cluster=cluster, node=node))
+
+
+def create_team(
+    *, parent: str | None, tickets: int, name: str, dry_run: bool | Unset = UNSET
+) -> Call[answers.TeamChange]:
+    """Creates a team (201).
+
+    For admins.
+
+    With `dry_run`, creates nothing, and returns how the team would change the shares of other teams (200).
+    """
+    return Call("POST", "/teams", body=set_fields(dry_run=dry_run, parent=parent, tickets=tickets, name=name))
+
+
+def set_team_tickets(team: str, *, tickets: int, dry_run: bool | Unset = UNSET) -> Call[answers.TeamChange]:
+    """Sets the tickets of a team, which are its weight among its sibling teams.
+
+    For admins.
+    """
+    return Call(
+        "PUT", filled("/teams/{team}/tickets", team=team), body=set_fields(dry_run=dry_run, tickets=tickets)
+    )
+
+
+def move_team(team: str, *, parent: str | None, dry_run: bool | Unset = UNSET) -> Call[answers.TeamChange]:
+    """Moves a team, including the teams below it, under another team or to the top level.
+
+    For admins.
+    """
+    return Call(
+        "PUT", filled("/teams/{team}/parent", team=team), body=set_fields(dry_run=dry_run, parent=parent)
+    )
+
+
+def set_team_archived(
+    team: str, *, archived: bool, dry_run: bool | Unset = UNSET
+) -> Call[answers.TeamChange]:
+    """Archives a team or, if the field `archived` in the request is false, restores an archived team.
+
+    For admins.
+    """
+    return Call(
+        "PUT",
+        filled("/teams/{team}/archived", team=team),
+        body=set_fields(dry_run=dry_run, archived=archived),
+    )
+
+
+def list_members(team: str) -> Call[list[answers.Member]]:
+    """Returns the direct members of a team.
+
+    For the team's managers and for admins.
+    """
+    return Call("GET", filled("/teams/{team}/members", team=team))
+
+
+def add_member(
+    team: str,
+    *,
+    user: str,
+    role: Literal["viewer", "member", "manager"] | Unset = UNSET,
+    tickets: int | Unset = UNSET,
+) -> Call[answers.Member]:
+    """Adds an existing user to a team.
+
+    For the team's managers and for admins.
+    """
+    return Call(
+        "POST",
+        filled("/teams/{team}/members", team=team),
+        body=set_fields(user=user, role=role, tickets=tickets),
+    )
+
+
+def change_member(
+    team: str,
+    user: str,
+    *,
+    role: Literal["viewer", "member", "manager"] | Unset | None = UNSET,
+    tickets: int | Unset | None = UNSET,
+) -> Call[answers.Member]:
+    """Changes the role or the tickets of a member.
+
+    For the team's managers and for admins.
+    """
+    return Call(
+        "PATCH",
+        filled("/teams/{team}/members/{user}", team=team, user=user),
+        body=set_fields(role=role, tickets=tickets),
+    )
+
+
+def remove_member(team: str, user: str) -> Call[None]:
+    """Removes a member from a team.
+
+    The user's work stays in the team. For the team's managers and for admins.
+    """
+    return Call("DELETE", filled("/teams/{team}/members/{user}", team=team, user=user))
+
+
+def preview_tickets(
+    *, team: str, tickets: int, user: str | Unset | None = UNSET
+) -> Call[list[answers.ShareChange]]:
+    """Returns how the current shares would change if a team, or a member of a team, had the given number of tickets.
+
+    Nothing is saved. For operators. Managers of a team may also preview the tickets of a member.
+    """
+    return Call("POST", "/tickets/preview", body=set_fields(team=team, user=user, tickets=tickets))
+
+
+def list_limits(*, team: str) -> Call[list[answers.Limit]]:
+    """Returns the limits of a team and their current usage.
+
+    For the team's managers and for operators.
+    """
+    return Call("GET", "/limits", query=given(team=team))
+
+
+def set_limit(
+    *,
+    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed"],
+    limit: float | str,
+    team: str,
+    generation: str | Unset | None = UNSET,
+    user: str | Unset | None = UNSET,
+    each_user: bool | Unset = UNSET,
+    period: Literal["", "month", "quarter", "rolling"] | Unset = UNSET,
+    days: int | Unset | None = UNSET,
+    at_limit: Literal["block", "idle", "warn"] | Unset = UNSET,
+) -> Call[answers.Limit]:
+    """Sets a limit.
+
+    If a limit of the same kind and scope exists, its amount is replaced. For admins.
+    """
+    return Call(
+        "POST",
+        "/limits",
+        body=set_fields(
+            kind=kind,
+            limit=limit,
+            generation=generation,
+            user=user,
+            each_user=each_user,
+            period=period,
+            days=days,
+            at_limit=at_limit,
+            team=team,
+        ),
+    )
+
+
+def remove_limit(limit_id: int) -> Call[None]:
+    """Removes a limit.
+
+    For admins.
+    """
+    return Call("DELETE", filled("/limits/{limit_id}", limit_id=limit_id))
+
+
+def preview_limit(
+    *,
+    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed"],
+    limit: float | str,
+    team: str,
+    generation: str | Unset | None = UNSET,
+    user: str | Unset | None = UNSET,
+    each_user: bool | Unset = UNSET,
+    period: Literal["", "month", "quarter", "rolling"] | Unset = UNSET,
+    days: int | Unset | None = UNSET,
+    at_limit: Literal["block", "idle", "warn"] | Unset = UNSET,
+) -> Call[list[answers.ShareChange]]:
+    """Returns how the current shares would change if the given limit were set.
+
+    Nothing is saved. For operators.
+    """
+    return Call(
+        "POST",
+        "/limits/preview",
+        body=set_fields(
+            kind=kind,
+            limit=limit,
+            generation=generation,
+            user=user,
+            each_user=each_user,
+            period=period,
+            days=days,
+            at_limit=at_limit,
+            team=team,
+        ),
+    )
+
+
+def preview_limit_removal(limit_id: int) -> Call[list[answers.ShareChange]]:
+    """Returns how the current shares would change if the given limit were removed.
+
+    Nothing is removed. For
+    operators.
+    """
+    return Call("POST", filled("/limits/{limit_id}/removal/preview", limit_id=limit_id))
+
+
+def list_budgets(*, team: str) -> Call[list[answers.Budget]]:
+    """Returns the budgets of a team, each with the amounts spent and forecast.
+
+    For the team's managers and for
+    operators.
+    """
+    return Call("GET", "/budgets", query=given(team=team))
+
+
+def set_budget(
+    *,
+    team: str,
+    amount: float | str,
+    period: Literal["month", "quarter"] | Unset = UNSET,
+    percentages: list[int] | Unset | None = UNSET,
+    by_forecast: bool | Unset | None = UNSET,
+    webhook_url: str | Unset | None = UNSET,
+) -> Call[answers.SetBudget]:
+    """Sets a team's budget per calendar month or quarter.
+
+    Optional settings that are left out keep their values.
+
+    For admins and for managers of the team. An amount that a manager sets must not exceed the budget of any team above
+    for the same kind of period.
+
+    `signing_key` in the response is the key that signs the webhook calls. It is null unless the caller is an admin, or
+    is the manager who set the webhook address.
+    """
+    return Call(
+        "PUT",
+        "/budgets",
+        body=set_fields(
+            team=team,
+            amount=amount,
+            period=period,
+            percentages=percentages,
+            by_forecast=by_forecast,
+            webhook_url=webhook_url,
+        ),
+    )
+
+
+def remove_budget(budget_id: int) -> Call[None]:
+    """Removes a budget.
+
+    For managers of the team and for admins.
+    """
+    return Call("DELETE", filled("/budgets/{budget_id}", budget_id=budget_id))
+
+
+def list_requests(
+    *,
+    state: Literal["", "open", "approved", "declined", "withdrawn"] | None = None,
+    before: int | None = None,
+    page_size: int | None = None,
+) -> Pages[answers.Request]:
+    """Returns one page of the requests of the teams that the caller manages, newest first.
+
+    Operators get all teams'
+    requests.
+
+    To get the next page, with older requests, set `before` to this page's `next`, which is null on the last page.
+    """
+    return Pages(Call("GET", "/requests", query=given(state=state, before=before, limit=page_size)), "before")
+
+
+def ask_for(
+    *,
+    team: str,
+    kind: Literal["tickets", "limit", "extension", "team"],
+    reason: str,
+    until: str | Unset | None = UNSET,
+    tickets: int | Unset | None = UNSET,
+    name: str | Unset | None = UNSET,
+    limit: answers.LimitTerms | Unset | None = UNSET,
+    extends: int | Unset | None = UNSET,
+) -> Call[answers.Request]:
+    """Makes a request to the operators, for a team that the caller manages."""
+    return Call(
+        "POST",
+        "/requests",
+        body=set_fields(
+            team=team,
+            kind=kind,
+            reason=reason,
+            until=until,
+            tickets=tickets,
+            name=name,
+            limit=limit,
+            extends=extends,
+        ),
+    )
+
+
+def get_request(request_id: int) -> Call[answers.Request]:
+    """Returns a request and the operators' answer to it, if there is one."""
+    return Call("GET", filled("/requests/{request_id}", request_id=request_id))
+
+
+def approve_request(
+    request_id: int,
+    *,
+    answer: str | Unset = UNSET,
+    tickets: int | Unset | None = UNSET,
+    name: str | Unset | None = UNSET,
+    limit: float | str | Unset | None = UNSET,
+    until: str | Unset | None = UNSET,
+) -> Call[answers.Request]:
+    """Approves a request, which takes effect immediately.
+
+    For fields that are left out, the requested values are
+    granted. For operators.
+    """
+    return Call(
+        "POST",
+        filled("/requests/{request_id}/approve", request_id=request_id),
+        body=set_fields(answer=answer, tickets=tickets, name=name, limit=limit, until=until),
+    )
+
+
+def decline_request(request_id: int, *, answer: str) -> Call[answers.Request]:
+    """Declines a request with a reason.
+
+    For operators.
+    """
+    return Call(
+        "POST",
+        filled("/requests/{request_id}/decline", request_id=request_id),
+        body=set_fields(answer=answer),
+    )
+
+
+def withdraw_request(request_id: int) -> Call[answers.Request]:
+    """Withdraws a request that the operators have not answered yet.
+
+    For managers of the team.
+    """
+    return Call("POST", filled("/requests/{request_id}/withdraw", request_id=request_id))
+
+
+def list_secrets() -> Call[list[answers.Secret]]:
+    """Returns the secrets that jobs of the caller may use: the caller's secrets and the secrets of the caller's teams."""
+    return Call("GET", "/secrets")
+
+
+def create_secret(
+    *,
+    name: str,
+    value: str | Unset | None = UNSET,
+    values: dict[str, str] | Unset = UNSET,
+    team: str | Unset = UNSET,
+) -> Call[answers.Secret]:
+    """Creates a secret that belongs to the caller, or to a team that the caller manages."""
+    return Call("POST", "/secrets", body=set_fields(value=value, values=values, name=name, team=team))
+
+
+def replace_secret(
+    secret_id: int, *, value: str | Unset | None = UNSET, values: dict[str, str] | Unset = UNSET
+) -> Call[answers.Secret]:
+    """Replaces the content of a secret.
+
+    A running job gets the new content when its next attempt starts.
+    """
+    return Call(
+        "PUT",
+        filled("/secrets/{secret_id}", secret_id=secret_id),
+        body=set_fields(value=value, values=values),
+    )
+
+
+def delete_secret(secret_id: int) -> Call[None]:
+    """Deletes a secret.
+
+    Refused (409) while a job that has not ended uses the secret.
+    """
+    return Call("DELETE", filled("/secrets/{secret_id}", secret_id=secret_id))
+
+
+def list_volumes() -> Call[list[answers.Volume]]:
+    """Returns the volumes that jobs of the caller may mount.
+
+    Operators get all volumes.
+    """
+    return Call("GET", "/volumes")
+
+
+def grant_volume(
+    cluster: str, *, name: str, source: str, read_only: bool | Unset = UNSET, team: str | Unset = UNSET
+) -> Call[answers.GrantedVolume]:
+    """Grants a volume: allows jobs of one team, or of every team, to mount it.
+
+    For operators.
+
+    The volume is a persistent volume claim or, on a local cluster, a folder.
+    """
+    return Call(
+        "POST",
+        filled("/clusters/{cluster}/volumes", cluster=cluster),
+        body=set_fields(name=name, source=source, read_only=read_only, team=team),
+    )
+
+
+def withdraw_volume(cluster: str, volume_id: int) -> Call[None]:
+    """Withdraws a volume.
+
+    From then on, no attempt that mounts the volume starts. For operators.
+    """
+    return Call(
+        "DELETE", filled("/clusters/{cluster}/volumes/{volume_id}", cluster=cluster, volume_id=volume_id)
+    )
+
+
+def get_work(username: str, *, team: str) -> Call[answers.Work]:
+    """Returns how many unfinished jobs, sessions, services and schedules a user has in a team.
+
+    The user may already have left the team. For managers and admins.
+    """
+    return Call("GET", filled("/work/{username}", username=username), query=given(team=team))
+
+
+def hand_over_work(username: str, *, team: str, to: str) -> Call[answers.HandedOver]:
+    """Hands over a user's unfinished work in a team to another member.
+
+    For managers and admins.
+
+    Work that uses secrets stays with the user. The response lists this work in `kept`.
+    """
+    return Call(
+        "POST", filled("/work/{username}/hand-over", username=username), body=set_fields(team=team, to=to)
+    )
+
+
+class Operations:
+    """The methods of both clients."""
+
+    me = Method(me)
+    list_jobs = PagedMethod(list_jobs)
+    submit_job = Method(submit_job)
+    submit_jobs = Method(submit_jobs)
+    check_job = Method(check_job)
+    get_job = Method(get_job)
+    cancel_job = Method(cancel_job)
+    set_job_preemptible = Method(set_job_preemptible)
+    list_job_events = PagedMethod(list_job_events)
+    read_job_log = Method(read_job_log)
+    explain_job = Method(explain_job)
+    get_job_gpu_use = Method(get_job_gpu_use)
+    snooze_job = Method(snooze_job)
+    list_services = PagedMethod(list_services)
+    create_service = Method(create_service)
+    get_service = Method(get_service)
+    change_service = Method(change_service)
+    remove_service = Method(remove_service)
+    roll_back_service = Method(roll_back_service)
+    list_service_events = PagedMethod(list_service_events)
+    list_sessions = PagedMethod(list_sessions)
+    start_session = Method(start_session)
+    get_session = Method(get_session)
+    stop_session = Method(stop_session)
+    keep_session = Method(keep_session)
+    list_schedules = PagedMethod(list_schedules)
+    create_schedule = Method(create_schedule)
+    get_schedule = Method(get_schedule)
+    change_schedule = Method(change_schedule)
+    delete_schedule = Method(delete_schedule)
+    pause_schedule = Method(pause_schedule)
+    resume_schedule = Method(resume_schedule)
+    run_schedule = Method(run_schedule)
+    list_schedule_runs = PagedMethod(list_schedule_runs)
+    gpu_map = Method(gpu_map)
+    get_share = Method(get_share)
+    list_trades = PagedMethod(list_trades)
+    list_trades_file = Method(list_trades_file)
+    list_booked_trades = Method(list_booked_trades)
+    list_trade_limits = Method(list_trade_limits)
+    set_trade_limits = Method(set_trade_limits)
+    get_usage = Method(get_usage)
+    get_usage_file = Method(get_usage_file)
+    get_statement = Method(get_statement)
+    get_statement_file = Method(get_statement_file)
+    get_capacity = Method(get_capacity)
+    get_capacity_file = Method(get_capacity_file)
+    get_fairness = Method(get_fairness)
+    get_fairness_file = Method(get_fairness_file)
+    get_operations_report = Method(get_operations_report)
+    get_operations_report_file = Method(get_operations_report_file)
+    get_chargeback = Method(get_chargeback)
+    get_chargeback_file = Method(get_chargeback_file)
+    export = Method(export)
+    list_subscriptions = Method(list_subscriptions)
+    subscribe = Method(subscribe)
+    unsubscribe = Method(unsubscribe)
+    get_sharing_anomalies = Method(get_sharing_anomalies)
+    get_sharing_anomalies_file = Method(get_sharing_anomalies_file)
+    start_analysis = Method(start_analysis)
+    repeat_analysis = Method(repeat_analysis)
+    list_idle_jobs = Method(list_idle_jobs)
+    list_idle_jobs_file = Method(list_idle_jobs_file)
+    list_idle_teams = Method(list_idle_teams)
+    list_idle_rules = Method(list_idle_rules)
+    set_idle_rule = Method(set_idle_rule)
+    remove_idle_rule = Method(remove_idle_rule)
+    list_clusters = Method(list_clusters)
+    attach_cluster = Method(attach_cluster)
+    get_cluster = Method(get_cluster)
+    check_cluster = Method(check_cluster)
+    replace_kubeconfig = Method(replace_kubeconfig)
+    set_cluster_reachable = Method(set_cluster_reachable)
+    set_standalone_pods = Method(set_standalone_pods)
+    detach_cluster = Method(detach_cluster)
+    get_policy = Method(get_policy)
+    set_policy = Method(set_policy)
+    preview_policy = Method(preview_policy)
+    compare_policies = Method(compare_policies)
+    get_drain = Method(get_drain)
+    drain_node = Method(drain_node)
+    undrain_node = Method(undrain_node)
+    create_team = Method(create_team)
+    set_team_tickets = Method(set_team_tickets)
+    move_team = Method(move_team)
+    set_team_archived = Method(set_team_archived)
+    list_members = Method(list_members)
+    add_member = Method(add_member)
+    change_member = Method(change_member)
+    remove_member = Method(remove_member)
+    preview_tickets = Method(preview_tickets)
+    list_limits = Method(list_limits)
+    set_limit = Method(set_limit)
+    remove_limit = Method(remove_limit)
+    preview_limit = Method(preview_limit)
+    preview_limit_removal = Method(preview_limit_removal)
+    list_budgets = Method(list_budgets)
+    set_budget = Method(set_budget)
+    remove_budget = Method(remove_budget)
+    list_requests = PagedMethod(list_requests)
+    ask_for = Method(ask_for)
+    get_request = Method(get_request)
+    approve_request = Method(approve_request)
+    decline_request = Method(decline_request)
+    withdraw_request = Method(withdraw_request)
+    list_secrets = Method(list_secrets)
+    create_secret = Method(create_secret)
+    replace_secret = Method(replace_secret)
+    delete_secret = Method(delete_secret)
+    list_volumes = Method(list_volumes)
+    grant_volume = Method(grant_volume)
+    withdraw_volume = Method(withdraw_volume)
+    get_work = Method(get_work)
+    hand_over_work = Method(hand_over_work)

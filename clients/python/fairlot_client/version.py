@@ -1,0 +1,3 @@
+"""The version of the client and the command line."""
+
+VERSION = "0.1.0"

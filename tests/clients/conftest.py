@@ -1,0 +1,50 @@
+"""Fixtures for tests of the client and the command line, which call the portal in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
+from django.db import close_old_connections
+
+# The scene of the portal's tests, and the fixture that clears what this process has cached.
+from tests.portal.conftest import _nothing_known_from_before, kept_scene, scene  # noqa: F401
+
+if TYPE_CHECKING:
+    from accounting.models import User
+
+URL = "http://testserver"
+
+
+@pytest.fixture
+def client_of(portal_transport: httpx2.WSGITransport):
+    """Returns a function that makes a client with a token of a user."""
+    from fairlot_client import Fairlot  # noqa: PLC0415 - tests of the start-up look at what is imported
+    from portal.tokens.actions import create_token  # noqa: PLC0415 - models cannot be imported earlier
+
+    def client(user: User, *, may_write: bool = True) -> Fairlot:
+        _, secret = create_token(actor=user, name="client", may_write=may_write, days=1)
+        return Fairlot(URL, secret, transport=portal_transport, retries=0)
+
+    return client
+
+
+@pytest.fixture
+def kept_connection() -> Iterator[None]:
+    """Keeps the test's database connection open after each request, as Django's test client does."""
+    signals = (request_started, request_finished)
+    for signal in signals:
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in signals:
+        signal.connect(close_old_connections)
+
+
+@pytest.fixture
+def portal_transport(kept_connection: None) -> httpx2.WSGITransport:
+    """Returns a transport that sends requests to the portal's application, in the transaction of the test."""
+    return httpx2.WSGITransport(app=get_wsgi_application())
