@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -48,3 +49,46 @@ def kept_connection() -> Iterator[None]:
 def portal_transport(kept_connection: None) -> httpx2.WSGITransport:
     """Returns a transport that sends requests to the portal's application, in the transaction of the test."""
     return httpx2.WSGITransport(app=get_wsgi_application())
+
+
+@pytest.fixture
+def fairlot(portal_transport: httpx2.WSGITransport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Returns a function that runs the command line, logged in as a user, in this process.
+
+    The function calls `pause` instead of each pause. `terminal` says whether a person can answer questions.
+    """
+    from click.testing import CliRunner, Result  # noqa: PLC0415 - as above
+
+    from fairlot_client.cli.app import App  # noqa: PLC0415 - as above
+    from fairlot_client.cli.main import cli  # noqa: PLC0415 - as above
+    from fairlot_client.client import Fairlot  # noqa: PLC0415 - as above
+    from portal.tokens.actions import create_token  # noqa: PLC0415 - as above
+
+    connect = Fairlot.__init__
+
+    def here(self: Fairlot, url: str, token: str, **options: object) -> None:
+        connect(self, url, token, **options | {"transport": portal_transport, "retries": 0})
+
+    for name in ("FAIRLOT_URL", "FAIRLOT_TOKEN", "FAIRLOT_CONTEXT", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Fairlot, "__init__", here)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    def run(
+        user: User | None,
+        *words: object,
+        input: str | None = None,  # noqa: A002 - click's name
+        terminal: bool = False,
+        pause: Callable[[], object] | None = None,
+        env: dict[str, str] | None = None,
+    ) -> Result:
+        if user is not None:
+            _, secret = create_token(actor=user, name="command line", may_write=True, days=1)
+            env = {"FAIRLOT_URL": URL, "FAIRLOT_TOKEN": secret} | (env or {})
+        monkeypatch.setattr(App, "is_interactive", lambda self: terminal)
+        monkeypatch.setattr(App, "pause", lambda self, seconds: pause())
+        return CliRunner(catch_exceptions=False).invoke(
+            cli, [str(word) for word in words], input=input, env=env
+        )
+
+    return run

@@ -1,0 +1,5 @@
+"""Runs the command line: `python -m fairlot_client`."""
+
+from fairlot_client.cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""The commands of `fairlot`, one module a subject."""

@@ -1,0 +1,282 @@
+"""Commands for jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fairlot_client.cli import finding, following
+from fairlot_client.cli.app import INTERRUPTED, OF_RUN, App, talk, with_app
+from fairlot_client.cli.output import (
+    Column,
+    limit_options,
+    output_option,
+    show_done,
+    show_one,
+    show_rows,
+    taken,
+    watchable,
+    when,
+)
+from fairlot_client.cli.spec import job_options, overrides, place_of, read_options, spec_options
+from fairlot_client.errors import FairlotError
+
+if TYPE_CHECKING:
+    from fairlot_client.answers import JobInFull
+
+WORDS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+STATES = [
+    "queued", "starting", "running", "stopping", "suspended", "cancelling", "succeeded", "failed", "cancelled",
+]  # fmt: skip
+COLUMNS: list[Column] = [
+    ("ID", "id"), ("NAME", "name"), ("STATE", "state"), ("GPUS", "gpus"), ("TEAM", "team"), ("OWNER", "owner"),
+    ("SUBMITTED", when("created_at")), ("REASON", "reason"),
+]  # fmt: skip
+FIELDS: list[Column] = [
+    ("id", "id"), ("name", "name"), ("state", "state"), ("reason", "reason"), ("team", "team"), ("owner", "owner"),
+    ("cluster", "cluster"), ("workers", "workers"), ("GPUs", "gpus"), ("priority", "priority"),
+    ("preemptible", "preemptible"), ("labels", "labels"), ("submitted", when("created_at")),
+    ("started", when("first_started_at")), ("ended", when("ended_at")), ("end", "end_message"),
+    ("exit code", "exit_code"), ("meaning", "exit_meaning"), ("steps", "steps_done"),
+    ("command", lambda job: job["spec"].get("command")), ("last lines", lambda job: "\n".join(job["last_lines"])),
+]  # fmt: skip
+EVENTS: list[Column] = [("TIME", when("at")), ("ATTEMPT", "attempt"), ("EVENT", "text")]
+
+
+def submitted(
+    app: App, *, file: Any, command: tuple[str, ...], even_if_never: bool, **options: Any
+) -> JobInFull:
+    """Submits the job that the arguments describe, and returns it."""
+    spec, place = read_options(file=file, command=command, options=options)
+    return app.client.submit_job(spec=spec, even_if_never=even_if_never, **place)
+
+
+@click.command(context_settings=WORDS)
+@job_options
+@click.option("--check", is_flag=True, help="Only show whether the job could run, when, and its cost.")
+@output_option
+@with_app
+def submit(app: App, check: bool, **options: Any) -> None:
+    """Submit a job, and print its id.
+
+    COMMAND is a command that the job runs, or a script on this machine. Lines `#FAIRLOT --workers 2` at the head of a
+    script contain options. Options stand before COMMAND. With -f, the job specification comes from a YAML file, and
+    options replace its fields.
+
+    \b
+    fairlot submit --gpus 2 -- python train.py --epochs 90
+    fairlot submit train.sh
+    fairlot submit -f job.yaml --name again
+    """
+    if check:
+        show_check(app, **options)
+        return
+    job = submitted(app, **options)
+    talk(
+        f'Submitted job {job["id"]} "{job["name"]}" for {job["team"]}. Follow it: fairlot logs -f {job["id"]}'
+    )
+    if app.output == "table":
+        click.echo(job["id"])
+    else:
+        show_one(app, job, FIELDS)
+
+
+def show_check(app: App, *, file: Any, command: tuple[str, ...], even_if_never: bool, **options: Any) -> None:
+    spec, place = read_options(file=file, command=command, options=options)
+    answer = app.client.check_job(spec=spec, even_if_never=even_if_never, **place)
+    fields: list[Column] = [
+        ("verdict", "verdict"),
+        ("why", lambda it: "\n".join(it["sentences"])),
+        (
+            "starts in",
+            lambda it: (
+                it["expected_start_seconds"]
+                and "{:.0f} to {:.0f} minutes".format(*(one / 60 for one in it["expected_start_seconds"]))
+            ),
+        ),
+        (
+            "cost per hour",
+            lambda it: [
+                f"{cost} {it['currencies'].get(name, it['currency'])} on {name}"
+                for name, cost in it["cost_per_hour"].items()
+            ],
+        ),
+    ]
+    show_one(app, answer, fields, name="verdict")
+
+
+@click.command(context_settings=WORDS)
+@job_options
+@with_app
+def run(app: App, **options: Any) -> None:
+    """Submit a job, follow its log, and end with its exit code.
+
+    Takes the arguments of `fairlot submit`. Ctrl-C asks whether to cancel the job or to leave it running. Without a
+    terminal, it leaves the job running. If Fairlot itself fails, the exit code is 125.
+    """
+    try:
+        job = submitted(app, **options)
+        talk(f'Submitted job {job["id"]} "{job["name"]}" for {job["team"]}.')
+        code = follow(app, job["id"])
+    except FairlotError as error:
+        talk(f"Error: {error}")
+        code = OF_RUN
+    click.get_current_context().exit(code)
+
+
+def follow(app: App, job: int) -> int:
+    """Follows a job until it ends, and returns the exit code of `run`."""
+    interrupted = False
+    while True:
+        try:
+            following.follow_log(app, job, rank=0)
+            ended = following.wait_for_end(app, job)
+            talk(following.sentence_of(ended))
+            return INTERRUPTED if interrupted else following.exit_code_of_job(ended)
+        except KeyboardInterrupt:
+            if interrupted or not wants_to_cancel(app, job):
+                talk(f"Job {job} goes on. Follow it: fairlot logs -f {job}")
+                return INTERRUPTED
+            app.client.cancel_job(job)
+            interrupted = True
+
+
+def wants_to_cancel(app: App, job: int) -> bool:
+    """Asks what to do with a job after Ctrl-C. Without a terminal, the job is left running."""
+    if not app.is_interactive():
+        return False
+    try:
+        answer = click.prompt(
+            f"\nCancel job {job}, or detach and leave it running?",
+            type=click.Choice(["cancel", "detach"]),
+            default="detach",
+            err=True,
+        )
+    except click.Abort:  # Ctrl-C again
+        return False
+    return bool(answer == "cancel")
+
+
+@click.command("list")
+@click.option("-s", "--state", type=click.Choice(STATES), help="Only jobs in this state.")
+@click.option("-t", "--team", help="Only jobs of this team.")
+@click.option("-u", "--owner", help="Only jobs of this user.")
+@click.option("-m", "--mine", is_flag=True, help="Only your own jobs.")
+@click.option("-q", "--search", "q", help="Only jobs whose name contains this text.")
+@click.option("-l", "--label", help="Only jobs with this label: KEY=VALUE, or KEY.")
+@click.option("--kind", type=click.Choice(["training", "session", "replica"]), help="Only jobs of this kind.")
+@click.option(
+    "--preemptible/--not-preemptible", default=None, help="Only jobs that are, or are not, preemptible."
+)
+@limit_options
+@watchable
+@with_app
+def list_jobs(app: App, mine: bool, owner: str | None, limit: int, everything: bool, **filters: Any) -> None:
+    """List the jobs of your teams, newest first."""
+    owner = app.client.me()["username"] if mine else owner
+    jobs = app.client.list_jobs(owner=owner, page_size=min(200, limit + 1), **filters)
+    show_rows(app, taken(jobs, limit, everything), COLUMNS)
+
+
+@click.command()
+@finding.argument("job")
+@watchable
+@with_app
+def show(app: App, job: str) -> None:
+    """Show a job, given by its id or name."""
+    show_one(app, app.client.get_job(finding.job_id_of(app, job)), FIELDS)
+
+
+@click.command()
+@finding.argument("job")
+@watchable
+@with_app
+def why(app: App, job: str) -> None:
+    """Say why a job waits, what would let it start, and when it is expected to start and end."""
+    answer = app.client.explain_job(finding.job_id_of(app, job))
+    fields: list[Column] = [
+        ("state", "state"),
+        ("why", "sentence"),
+        ("detail", lambda it: "\n".join(it["detail"])),
+        ("helps", lambda it: "\n".join(it["unblock"])),
+        ("starts by", when("starts_by")),
+        ("not before", when("not_before")),
+        ("ends by", when("ends_by")),
+        ("deadline", when("deadline")),
+        ("late", lambda it: it["is_late"] or None),
+    ]
+    show_one(app, answer, fields, name="state")
+
+
+@click.command()
+@finding.argument("job")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option(
+    "-r", "--rank", type=click.IntRange(0), default=0, show_default=True, help="Rank of the worker."
+)
+@with_app
+def logs(app: App, job: str, follow: bool, rank: int) -> None:
+    """Write the log of a job to stdout."""
+    found = finding.job_id_of(app, job)
+    if follow:
+        following.follow_log(app, found, rank)
+    else:
+        following.write_log(app, found, rank)
+
+
+@click.command()
+@finding.argument("job")
+@limit_options
+@watchable
+@with_app
+def events(app: App, job: str, limit: int, everything: bool) -> None:
+    """List what happened to a job, oldest first."""
+    found = app.client.list_job_events(finding.job_id_of(app, job), page_size=200)
+    show_rows(app, taken(found, limit, everything), EVENTS)
+
+
+@click.command()
+@finding.argument("jobs", nargs=-1, required=True)
+@output_option
+@with_app
+def cancel(app: App, jobs: tuple[str, ...]) -> None:
+    """Cancel one or several jobs."""
+    ids = [finding.job_id_of(app, job) for job in jobs]
+    cancelled = [app.client.cancel_job(job) for job in ids]
+    for job in cancelled:
+        if job["state"] in {"cancelling", "cancelled"}:
+            show_done(app, f"Cancelled job {job['id']}.", job)
+        else:
+            show_done(app, f"Job {job['id']} had already ended: it {job['state']}.", job)
+
+
+@click.command()
+@finding.argument("job")
+@spec_options
+@click.option("--even-if-never", is_flag=True, help="Queue the job even if it can never run here now.")
+@output_option
+@with_app
+def clone(app: App, job: str, even_if_never: bool, **options: Any) -> None:
+    """Submit a job like JOB, with options that replace fields of its specification."""
+    old = app.client.get_job(finding.job_id_of(app, job))
+    place = {"team": old["team"], "cluster": old["cluster"]} | place_of(options)
+    made = app.client.submit_job(spec=overrides(old["spec"], options), even_if_never=even_if_never, **place)
+    talk(
+        f'Submitted job {made["id"]} "{made["name"]}" like job {old["id"]}. Follow it: fairlot logs -f {made["id"]}'
+    )
+    if app.output == "table":
+        click.echo(made["id"])
+    else:
+        show_one(app, made, FIELDS)
+
+
+@click.command()
+@finding.argument("job")
+@click.option("--off", is_flag=True, help="Let the job take part in the fair share again.")
+@output_option
+@with_app
+def preemptible(app: App, job: str, off: bool) -> None:
+    """Make a job preemptible: it then runs only on GPUs that nobody else wants."""
+    made = app.client.set_job_preemptible(finding.job_id_of(app, job), preemptible=not off)
+    show_done(app, f"Job {made['id']} is {'not ' if off else ''}preemptible.", made)

@@ -1,0 +1,245 @@
+"""Makes a job specification from a file, a script with `#FAIRLOT` lines, a command and options."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+MARK = "#FAIRLOT"
+# Programs that can read a script from their option -c.
+WITH_C = {"sh", "bash", "dash", "zsh", "ksh", "python", "python3"}
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """A value of the form KEY=VALUE."""
+
+    name = "KEY=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        key, equals, rest = value.partition("=")
+        if not equals or not key:
+            self.fail(f'"{value}" has no key. Write KEY=VALUE.', param, ctx)
+        return key, rest
+
+
+PAIR = Pair()
+# By option: the field of the specification. The fields of PAIRS become mappings, and those of LISTS lists.
+FIELDS = {
+    "name": "name", "workers": "workers", "gpus": "gpus_per_worker", "gpu_type": "generations",
+    "environment": "environment", "env": "variables", "priority": "priority", "preemptible": "preemptible",
+    "label": "labels", "port": "port", "cpu": "cpu", "memory": "memory", "shm": "shm",
+    "working_directory": "working_directory", "expected_hours": "expected_hours",
+    "deadline_hours": "deadline_hours", "secret": "secrets",
+}  # fmt: skip
+PAIRS = {"env", "label", "secret"}
+_OPTIONS = [
+    click.option("-n", "--name", help="Name of the job. By default that of the script or program."),
+    click.option("-w", "--workers", type=int, help="Number of workers, which start together."),
+    click.option("-g", "--gpus", type=int, help="GPUs of each worker."),
+    click.option("--gpu-type", multiple=True, help="Accepted GPU type, such as A100. Repeat for several."),
+    click.option("-i", "--environment", "--image", "environment", help="Container image or environment."),
+    click.option("-e", "--env", type=PAIR, multiple=True, help="Environment variable of the job."),
+    click.option("-p", "--priority", type=int, help="Priority among your team's jobs."),
+    click.option(
+        "--preemptible/--not-preemptible", default=None, help="Run only on GPUs that nobody else wants."
+    ),
+    click.option("-l", "--label", type=PAIR, multiple=True, help="Label of the job."),
+    click.option(
+        "--secret", type=PAIR, multiple=True, help="Variable with the value of a secret: VARIABLE=SECRET."
+    ),
+    click.option("--port", type=int, help="Port at which the first worker answers."),
+    click.option("--cpu", type=float, help="CPUs of each worker."),
+    click.option("--memory", help="Memory of each worker, such as 64Gi."),
+    click.option("--shm", help="Shared memory of each worker, such as 8Gi."),
+    click.option("-C", "--working-directory", help="Folder in which the command runs."),
+    click.option("--expected-hours", type=float, help="Expected run time."),
+    click.option("--deadline-hours", type=float, help="Hours from now until the job should have ended."),
+    click.option(
+        "--set",
+        "fields",
+        type=PAIR,
+        multiple=True,
+        help="Any field of the job specification, with a YAML value, such as checkpoint_grace_seconds=60.",
+    ),
+]
+_PLACE = [
+    click.option("-t", "--team", help="Team that pays. Not needed if you are in only one."),
+    click.option("--cluster", help="Cluster to run on. Not needed if there is only one."),
+]
+_ANYWAY = click.option(
+    "--even-if-never", is_flag=True, help="Queue the job even if it can never run here now."
+)
+_FILE = click.option("-f", "--file", type=click.File(), help="Job specification as YAML; - is stdin.")
+_SCRIPT = click.argument("command", nargs=-1, type=click.UNPROCESSED)
+
+
+def spec_options(command: C) -> C:
+    """Adds the options of the job specification, and those of the team and the cluster."""
+    for option in reversed([*_OPTIONS, *_PLACE]):
+        command = option(command)
+    return command
+
+
+def job_options(command: C) -> C:
+    """Adds the arguments of all commands that submit something: -f, the options of a job, and the command."""
+    return _FILE(spec_options(_ANYWAY(_SCRIPT(command))))
+
+
+def read_options(
+    *, file: Any, command: Sequence[str], options: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the job specification, and the team and cluster as far as they are given.
+
+    The file counts least, then the lines of the script, then the command and the options. Raises UsageError if there is
+    nothing to run.
+    """
+    spec = read_file(file) if file else {}
+    place: dict[str, str] = {}
+    words = list(command)
+    script = script_of(words)
+    if script is not None:
+        text, source = script
+        directives = directives_of(text, source)
+        _lay_over(spec, directives)
+        place |= place_of(directives)
+        spec["command"] = as_command(text, source, words[1:])
+        spec.setdefault("name", "stdin" if source == "-" else Path(source).stem)
+    elif words:
+        spec["command"] = words[0] if len(words) == 1 else shlex.join(words)
+        spec.setdefault("name", Path(shlex.split(words[0])[0] if len(words) == 1 else words[0]).name or "job")
+    _lay_over(spec, options)
+    place |= place_of(options)
+    if not spec.get("command"):
+        raise click.UsageError(
+            "There is nothing to run. Give a command after --, the path of a script, or -f FILE.",
+            click.get_current_context(silent=True),
+        )
+    return spec, place
+
+
+def overrides(spec: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy of a specification, in which the given options replace fields."""
+    changed = dict(spec)
+    _lay_over(changed, options)
+    return changed
+
+
+def place_of(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name: options[name] for name in ("team", "cluster") if options.get(name)}
+
+
+def read_file(file: Any) -> dict[str, Any]:
+    """Returns the specification in a YAML file. Raises UsageError if it is not a mapping."""
+    from fairlot_client.cli.yaml_core import NotYaml, read  # noqa: PLC0415 - the program must start quickly
+
+    try:
+        spec = read(file.read())
+    except NotYaml as error:
+        raise click.UsageError(f"{file.name} is not valid YAML: {error}") from None
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{file.name} is not UTF-8 text.") from None
+    if not isinstance(spec, dict):
+        raise click.UsageError(
+            f"{file.name} must have the fields of a job specification, such as name and command."
+        )
+    return spec
+
+
+def script_of(words: Sequence[str]) -> tuple[str, str] | None:
+    """Returns the text of the script that the command names, and its path. None if the command is no script.
+
+    A script is a file on this machine that begins with `#!` or has `#FAIRLOT` lines, or - for stdin.
+    """
+    if not words:
+        return None
+    if words[0] == "-":
+        return sys.stdin.read(), "-"
+    path = Path(words[0])
+    if not path.is_file():
+        return None
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return (text, words[0]) if text.startswith("#!") or f"\n{MARK} " in f"\n{text}" else None
+
+
+def directives_of(text: str, source: str) -> dict[str, Any]:
+    """Returns the options in the `#FAIRLOT` lines of a script. They end at the first line that is no comment.
+
+    Raises UsageError, which names the line, if a line is wrong.
+    """
+    found: dict[str, Any] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip() and not line.startswith("#"):
+            break
+        if line.split(maxsplit=1)[:1] != [MARK]:
+            continue
+        try:
+            arguments = shlex.split(line.removeprefix(MARK), comments=True)
+            options = _directive.make_context(MARK, arguments).params
+        except (click.UsageError, ValueError) as error:
+            text_of = error.format_message() if isinstance(error, click.UsageError) else str(error)
+            raise click.UsageError(f"{source}, line {number}: {text_of}") from None
+        for name, value in options.items():
+            if isinstance(value, tuple):
+                found[name] = (*found.get(name, ()), *value)
+            elif value is not None:
+                found[name] = value
+    return found
+
+
+def as_command(text: str, source: str, arguments: Sequence[str]) -> str:
+    """Returns a shell command that runs a script with arguments, without its file.
+
+    Raises UsageError if the script's interpreter cannot be given a script as text.
+    """
+    first = text.split("\n", maxsplit=1)[0]
+    interpreter = shlex.split(first[2:]) if first.startswith("#!") else []
+    if interpreter and Path(interpreter[0]).name == "env":
+        interpreter = interpreter[1:]
+    program = Path(interpreter[0]).name if interpreter else "sh"
+    if program == "sh" and len(interpreter) < 2 and not arguments:
+        return text
+    if program not in WITH_C:
+        raise click.UsageError(
+            f"{source} is a script for {program}. Accepted: {', '.join(sorted(WITH_C))}. Run other programs with a "
+            "command: fairlot submit -- PROGRAM ARGUMENTS."
+        )
+    run = [*(interpreter or ["sh"]), "-c", text]
+    # A shell takes the first argument after its script as the script's name; Python does not.
+    name = [] if program.startswith("python") else ["script" if source == "-" else source]
+    return f"exec {shlex.join([*run, *name, *arguments])}"
+
+
+def _lay_over(spec: dict[str, Any], options: Mapping[str, Any]) -> None:
+    for option, field in FIELDS.items():
+        value = options.get(option)
+        if value is None or value == ():
+            continue
+        if option in PAIRS:
+            spec[field] = {**(spec.get(field) or {}), **dict(value)}
+        else:
+            spec[field] = list(value) if isinstance(value, tuple) else value
+    for field, text in options.get("fields") or ():
+        from fairlot_client.cli.yaml_core import NotYaml, read  # noqa: PLC0415 - the program must start quickly
+
+        try:
+            spec[field] = read(text)
+        except NotYaml as error:
+            raise click.UsageError(f"--set {field}: the value is not valid YAML: {error}") from None
+
+
+@click.command(MARK, add_help_option=False)
+@spec_options
+def _directive(**options: Any) -> None:
+    """Reads the options in one `#FAIRLOT` line."""
