@@ -132,7 +132,7 @@ def try_now(*, actor: User, job: Job) -> Job:
     history = History()
     history.change(job, not_before=None, reason=0)
     history.note(
-        job, RETRIED, Message.of(EventCode.TRIED_NOW, user=actor.get_username()), at=now_from_database()
+        job, TRIED_NOW, Message.of(EventCode.TRIED_NOW, user=actor.get_username()), at=now_from_database()
     )
     history.save()
     audit.record(actor=actor, verb="job.try_now", target=job, tenant=job.tenant)
