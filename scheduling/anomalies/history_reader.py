@@ -7,8 +7,8 @@ Past identifies tenants, users and generations by indices that start at 0, and j
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -148,7 +148,7 @@ class _Reader:
         changes = JobEvent.objects.filter(job__in=self.jobs.values("pk"), kind=JobEvent.SHARING)
         changed = set(changes.values_list("job_id", flat=True))
         pauses = list(self._pauses())
-        retries = self._waits_for_retries()
+        retries, tried = self._waits_for_retries(), self._tried_now()
         spent: dict[int, list[SpentHours]] = defaultdict(list)
         for one in spent_hours(self.begins, self.ends):
             spent[one.tenant].append(one)
@@ -172,8 +172,7 @@ class _Reader:
                 preemptible=row.preemptible and row.id not in changed,
                 ineligible=(
                     *pauses,
-                    *_back_offs(own),
-                    *retries.get(row.id, ()),
+                    *_until_tried([*_back_offs(own), *retries.get(row.id, ())], tried.get(row.id, ())),
                     *self._without_hours(row, spent[row.tenant]),
                 ),
             )
@@ -187,6 +186,14 @@ class _Reader:
             until = self._since(at + timedelta(seconds=detail["wait"]), 0.0)
             if since < until:
                 found[job].append(Ineligible(since, until, Cause.FAILURE))
+        return found
+
+    def _tried_now(self) -> dict[int, list[float]]:
+        """Returns, by job id, the times at which a user ended a wait after a failure."""
+        found: dict[int, list[float]] = defaultdict(list)
+        events = JobEvent.objects.filter(job__in=self.jobs.values("pk"), code=EventCode.TRIED_NOW)
+        for job, at in events.order_by("id").values_list("job_id", "at"):
+            found[job].append(self._since(at, 0.0))
         return found
 
     def _without_hours(self, row: _Row, spent: list[SpentHours]) -> Iterator[Ineligible]:
@@ -288,6 +295,13 @@ def _has_failed(since: datetime, running: datetime | None, until: datetime | Non
     if until is None:
         return False
     return why == End.START_FAILED or (why == End.LOST and until - (running or since) < STEADY)
+
+
+def _until_tried(waits: Iterable[Ineligible], tried: Sequence[float]) -> Iterator[Ineligible]:
+    """Yields the waits after failures. A wait that a user ended, at one of the times `tried`, ends there."""
+    for wait in waits:
+        until = min((at for at in tried if wait.begins < at < wait.ends), default=wait.ends)
+        yield replace(wait, ends=until)
 
 
 def _back_offs(attempts: Sequence[Attempt]) -> Iterator[Ineligible]:

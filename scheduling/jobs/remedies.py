@@ -310,6 +310,7 @@ _OF_REASONS = {
     Reason.NODES_AWAY: (_Finder.every_type, _Finder.return_nodes),
     Reason.CLUSTER_PAUSED: (_Finder.resume_cluster,),
     Reason.BACKING_OFF: (_Finder.try_now,),
+    Reason.RETRYING: (_Finder.try_now,),
     Reason.PREEMPTIBLE: (_Finder.end_preemptible, _Finder.every_type, _Finder.ask_for_limit),
     Reason.TEAM_ARCHIVED: (_Finder.other_team,),
     Reason.OWNER_MAY_NOT: (_Finder.hand_over,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from accounting.actions import set_quota
 from accounting.actions.tenants import archive_tenant
 from accounting.actions.users import deactivate_user
+from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Quota, User
 from fairshare.model import Reason
+from scheduling.anomalies.history_reader import read_past
 from scheduling.backends.base import End, Phase
 from scheduling.clusters.actions import pause_cluster, resume_cluster
 from scheduling.core.event_texts import text_of
@@ -21,6 +24,7 @@ from scheduling.jobs.remedies import TRIED_NOW, RemedyCode, apply_remedy, remedi
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job, Node
 from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.retries import Retries
 from tests import make
 from tests.scheduling.world import World, start, world
 
@@ -188,6 +192,21 @@ def test_a_start_has_failed_try_again_now() -> None:
     assert Job.objects.get(pk=job.pk).failed_starts == 1
     try_now(actor=cast.bob, job=job)
     assert AuditEvent.objects.filter(verb="job.try_now").count() == 1
+
+
+def test_a_wait_that_a_user_ended_is_over_for_the_nightly_comparison() -> None:
+    lab = world(v100=4)
+    bob = lab.people.bob
+    job = start(lab, retries=Retries(times=1, backoff_seconds=3600))
+    lab.see(lab.lease(job), Phase.ENDED, end=End.FAILED, exit_code=1, ended_age=0.0)
+    lab.fill()
+    apply_remedy(actor=bob, job=now_waits(job, Reason.RETRYING), code="try_now")
+    now = now_from_database()
+    past = read_past(lab.cluster, now - timedelta(minutes=1), now + timedelta(hours=2)).past
+    [known] = [one for one in past.jobs if one.key == job.pk]
+    [wait] = known.ineligible
+    assert wait.ends - wait.begins < 60
+    starts(lab, job)
 
 
 def test_the_cluster_is_paused_operators_resume_it() -> None:
