@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 from accounting.core.clock import now_from_database
 from portal.fragments import render_page
 from portal.jobs.downloads import SAFELY, archive_response, file_response
-from portal.jobs.files import deleted_at, files_of, folder_of, keep_right
+from portal.jobs.files import are_gone, deleted_at, files_of, folder_of, keep_right
 from portal.jobs.previews import LARGEST_IMAGE, PREVIEW, image_type, preview_of
 from portal.jobs.views import frame, visible_job
 from portal.user_request import UserRequest
@@ -36,12 +36,14 @@ def files(request: UserRequest, pk: int) -> HttpResponse:
     context = _context(request, job, path) | {
         "after": after,
         "deleted_at": deleted_at(job),
+        "are_gone": are_gone(job),
         "may_delete": job.has_ended
         and job.files_removed_at is None
+        and job.cluster.backend == "local"
         and Job.objects.changeable_by(request.user).filter(pk=job.pk).exists(),
         "keep_days": settings.FAIRLOT_KEEP_JOB_FILES_DAYS,
     }
-    if job.files_removed_at is None:
+    if not context["are_gone"]:
         try:
             context["folder"] = folder_of(job, path, after=after, limit=ENTRIES_PER_PAGE)
         except NoSuchFile:

@@ -51,9 +51,14 @@ class Folder:
     is_cut: bool
 
 
+def are_gone(job: Job) -> bool:
+    """Returns whether the job's files have been deleted. On Kubernetes clusters only logs are ever deleted."""
+    return job.files_removed_at is not None and job.cluster.backend == "local"
+
+
 def files_of(job: Job) -> Backend:
     """Returns the backend that reads the job's files. Raises FilesRemoved if they have been deleted."""
-    if job.files_removed_at is not None:
+    if are_gone(job):
         raise FilesRemoved
     return backend_for(job.cluster)
 

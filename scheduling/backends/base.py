@@ -411,7 +411,7 @@ class Backend(Protocol):
         """Returns at most `limit` entries of a folder of the job, also while the job runs.
 
         - `path`: the text (file_names.py) of the folder's path. The empty path is the folder of the parts of a job:
-          `work`, its working folder, and `checkpoint`. A part that does not exist is left out.
+          `work`, with the working folder of each worker, and `checkpoint`. A part that does not exist is left out.
         - `after`: the `after` of the list before this one.
 
         Raises NoSuchFile if there is no such folder, and FileUnreadable if it cannot be read.

@@ -41,7 +41,7 @@ def list_files(
 ) -> dict[str, Any]:
     """Returns one page of a folder of a job, also while the job runs.
 
-    The empty path is the folder of `work`, the job's working folder, and `checkpoint`.
+    The empty path is the folder of `work`, which has the working folder of each worker, and `checkpoint`.
     """
     shown = folder_of(visible_job(request, job_id), path, after=after, limit=limit)
     return {"path": path, "items": shown.rows, "next": shown.after or None, "is_cut": shown.is_cut}

@@ -14,6 +14,7 @@ from scheduling.backends.base import FileKind, FileUnreadable, NoSuchFile
 from scheduling.backends.local import job_folder
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.local.job_folder import list_folder, measure, open_file
+from tests.scheduling.local_rig import Rig, until
 
 SECRET = b"another's secret"
 TERABYTE = 1 << 40
@@ -203,6 +204,47 @@ def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(
         with pytest.raises(NoSuchFile):
             read()
     assert measure(files).files == 2  # the file in the folder of before, and the link itself
+
+
+SWAPS = """
+import os, sys
+os.mkdir("real")
+open("real/x", "w").write("mine")
+os.symlink(sys.argv[1], "link")
+open("mine", "w").write("mine")
+os.symlink(sys.argv[1] + "/x", "file link")
+print("ready", flush=True)
+while True:
+    for name, other in (("real", "d"), ("link", "d"), ("mine", "f"), ("file link", "f")):
+        os.rename(name, other)
+        os.rename(other, name)
+"""
+
+
+def test_a_running_job_that_swaps_links_all_the_time_gives_nothing_of_others_away(
+    rig: Rig, outside: Path
+) -> None:
+    rig.start(rig.gang("", command=["python", "-c", SWAPS, str(outside)]))
+    rig.wait_for_log("ready")
+    files, met = rig.files(), set()
+
+    def read(path: str) -> None:
+        try:
+            seen = content(files, path)
+        except (NoSuchFile, FileUnreadable) as refusal:
+            met.add(type(refusal))
+        else:
+            assert seen == b"mine"
+            met.add(bytes)
+
+    def has_met_all() -> bool:
+        for path in ("work/rank-0/d/x", "work/rank-0/f"):
+            read(path)
+        assert SECRET.decode() not in str(list_folder(files, "work/rank-0", after="", limit=9))
+        assert measure(files).total < 1 << 20
+        return met == {bytes, NoSuchFile, FileUnreadable}
+
+    until(has_met_all, "each outcome")
 
 
 def test_links_in_place_of_the_parts_themselves_lead_nowhere(
