@@ -85,6 +85,10 @@ def _posted(request: UserRequest, schedule: Schedule | None) -> HttpResponse:
     draft = Draft.from_post(request.POST, choices).with_upload(request)
     timing = Timing.from_post(request.POST, schedule).checked()
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
+        if rewritten.imported and "expression" in rewritten.imported.options:
+            timing = Timing.imported(rewritten.imported.options, schedule).checked()
+        elif not timing.expression:
+            timing = Timing(stored=schedule)
         return _page(request, choices, rewritten, timing, schedule=schedule)
     draft = draft.ready_to_send()
     if draft.spec and draft.cluster and draft.tenant and not timing.problems:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -54,6 +55,14 @@ class Timing:
             overlap=schedule.overlap,
             stored=schedule,
         )
+
+    @classmethod
+    def imported(cls, options: Mapping[str, Any], stored: Schedule | None = None) -> Self:
+        """Returns the texts for the options of an imported schedule, which have the names of the API."""
+        texts = {name: str(options[name])[:200] for name in FIELDS if options.get(name) is not None}
+        if (seconds := options.get("catch_up_seconds")) is not None:
+            texts["catch_up_hours"] = f"{seconds / HOUR:.6g}"
+        return cls(**texts, stored=stored)
 
     def read(self) -> Terms:
         """Converts the texts to `Terms`: the timetable of a schedule, and its rules for missed and for overlapping

@@ -59,6 +59,10 @@ def _posted(request: UserRequest, service: Service | None) -> HttpResponse:
     choices = _choices(request, service)
     draft, rules = Draft.from_post(request.POST, choices).with_upload(request), Rules.from_post(request.POST)
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
+        if rewritten.imported and rewritten.imported.options:
+            rules = Rules.imported(rewritten.imported.options)
+        elif "replicas" not in request.POST:
+            rules = Rules()
         return _page(request, choices, rewritten, rules, service=service)
     draft = draft.ready_to_send()
     if draft.spec and draft.cluster and draft.tenant:

@@ -38,6 +38,14 @@ class Rules:
         return cls(**numbers, auto_rollback=service.auto_rollback)
 
     @classmethod
+    def imported(cls, options: Mapping[str, Any]) -> Self:
+        """Returns the texts for the options of an imported service, which have the names of the API."""
+        numbers: dict[str, Any] = {
+            name: str(options[name]) for name in NUMBERS if options.get(name) is not None
+        }
+        return cls(**numbers, auto_rollback=options.get("auto_rollback") is not False)
+
+    @classmethod
     def from_post(cls, post: QueryDict) -> Self:
         numbers: dict[str, Any] = {name: post.get(name, "") for name in NUMBERS}
         return cls(**numbers, auto_rollback=post.get("auto_rollback") == "on")

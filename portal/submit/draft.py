@@ -16,6 +16,7 @@ from accounting.core.name_order import by_name
 from accounting.core.texts import one_line
 from accounting.models import Generation, Membership, Tenant, User
 from portal.submit.fields import Fields, digest, read_yaml
+from portal.submit.imported import Import, position_of
 from portal.submit.uploads import packed_files
 from portal.user_request import UserRequest
 from scheduling.clusters.backend_factory import environments_of
@@ -31,6 +32,9 @@ CHANGED_BOTH = (
     "YAML's values”."
 )
 NEVER_MEANT = "This job can never run as it is. Change it, or check “Submit it all the same”."
+READ_REPORT = "The YAML has been converted from another format. Read the report, and submit the job again."
+CHOOSE_WORK = "This text describes more than one job. Choose in the report what to create."
+NOT_IMPORTED = "This text cannot be imported. The report says why."
 EXAMPLE = "digits/train.py"
 ADVANCED = (
     "priority", "progress_pattern", "secrets", "secret_files", "volumes", "cpu", "memory", "shm",
@@ -110,6 +114,8 @@ class Draft:
     yaml_problems: dict[str, str] = field(default_factory=dict)
     preflight: Preflight | None = None
     upload_problem: str = ""  # why the files that came with the form are no upload
+    foreign: str = ""  # the text of another format from which form and YAML were converted
+    imported: Import | None = None
 
     @classmethod
     def new(cls, choices: Choices, *, fields: Fields, tenant: Tenant | None = None) -> Self:
@@ -145,6 +151,7 @@ class Draft:
             request_key=one_line(post.get("request_key", ""))[:80] or uuid.uuid4().hex,
             agreed=post.get("agreed", ""),
             even_if_never=post.get("even_if_never") == "on",
+            foreign=post.get("foreign", "").replace("\r\n", "\n"),
         )
 
     def with_upload(self, request: UserRequest) -> Self:
@@ -226,13 +233,36 @@ class Draft:
     def use_yaml(self) -> Self:
         """Returns a copy whose form is filled from the YAML.
 
-        If the YAML is invalid, the copy has the unchanged form, and the problems of the YAML.
+        If the YAML is invalid, the copy has the unchanged form, and the problems of the YAML. A text of another format
+        is converted.
         """
         try:
             spec = read_yaml(self.yaml)
         except SpecError as error:
+            if found := Import.read(self.yaml):
+                return self.with_import(found)
             return replace(self, spec=None, yaml_problems=error.problems)
         return replace(self, fields=Fields.from_spec(spec), spec=spec, problems={}, yaml_problems={}).agree()
+
+    def with_import(self, found: Import) -> Self:
+        """Returns a copy with the report of an import. If a work is taken, form and YAML show its specification."""
+        draft = replace(self, imported=found, foreign=found.text)
+        if found.work is None:
+            why = NOT_IMPORTED if found.refused else CHOOSE_WORK
+            return replace(draft, spec=None, yaml_problems={"": why})
+        spec = JobSpec.parse(dict(found.work.spec))
+        draft = replace(draft, fields=Fields.from_spec(spec), yaml=spec.to_yaml(), spec=spec)
+        return replace(draft, problems={}, yaml_problems={}).agree()
+
+    def taking(self, position: int) -> Self:
+        """Returns a copy that shows the work at `position` of the imported text."""
+        found = Import.read(self.foreign or self.yaml, position)
+        return self.use_yaml() if found is None else self.with_import(found)
+
+    @property
+    def shown_import(self) -> Import | None:
+        """Returns the import whose report the page shows, also after later edits."""
+        return self.imported or (Import.read(self.foreign) if self.foreign else None)
 
     def settle(self) -> Self:
         """Returns a copy in which form and YAML agree.
@@ -252,6 +282,8 @@ class Draft:
         """Returns the draft to submit: the result of `settle`. If no team is chosen, it also has a problem that says
         so."""
         draft = self.settle()
+        if draft.imported and draft.spec:  # nobody has seen the report yet
+            return draft.with_problems(SpecError({"": READ_REPORT}))
         if draft.tenant is None:
             return draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
         if draft.upload_problem:
@@ -262,8 +294,11 @@ class Draft:
         """Returns a copy in which the form and the YAML agree, with the result of the pre-flight check for `user`.
 
         If `asked` is "form", the YAML is written from the form. If `asked` is "yaml", the form is filled from the YAML.
-        For any other value, returns None.
+        If `asked` is "take-" with a number, both show this work of the imported text. For any other value, returns
+        None.
         """
+        if (position := position_of(asked)) is not None:
+            return self.taking(position).checked_for(user)
         match asked:
             case "form":
                 return self.use_form().checked_for(user)

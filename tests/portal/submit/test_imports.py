@@ -1,0 +1,106 @@
+"""A file of another system that is pasted into the YAML is converted, and the page shows its report."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from scheduling.models import Job, Schedule
+from tests.portal.scene import Scene
+from tests.portal.submit.test_submit import posted
+
+SLURM = (
+    "#!/bin/bash\r\n#SBATCH --job-name=from-slurm\r\n#SBATCH --gres=gpu:a100:2\r\n#SBATCH -A lab\r\n"
+    "python train.py\r\n"
+)
+REFUSED = (
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
+    "spec: {hostNetwork: true, containers: [{image: a, command: [b], securityContext: {privileged: true}}]}"
+)
+SEVERAL = """
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly}
+spec:
+  schedule: "30 2 * * *"
+  timeZone: Europe/Berlin
+  jobTemplate: {spec: {template: {spec: {containers: [{image: a, command: [sh, -c, python nightly.py]}]}}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: once}
+spec: {template: {spec: {containers: [{image: a, command: [sh, -c, python once.py]}]}}}
+"""
+
+
+@pytest.fixture
+def bob(scene: Scene, browser_of) -> Client:
+    return browser_of(scene.people.bob)
+
+
+def field(html: str, name: str) -> str:
+    found = re.search(rf'name="{name}" value="([^"]*)"', html)
+    return found[1] if found else ""
+
+
+def test_a_pasted_script_fills_form_and_yaml_and_shows_its_report(bob: Client) -> None:
+    html = bob.post("/submit/convert/?from=yaml", posted() | {"yaml": SLURM}).content.decode()
+    assert field(html, "name") == "from-slurm"
+    assert field(html, "gpus_per_worker") == "2"
+    assert "gpus_per_worker: 2" in html
+    assert "Import: Slurm batch script" in html
+    assert html.index("<code>line 4: -A</code>") < html.index("<code>line 2: --job-name</code>")
+    assert '<ul class="field-error">' not in html
+
+
+def test_a_file_that_cannot_be_imported_has_one_problem_and_a_report(bob: Client) -> None:
+    html = bob.post("/submit/convert/?from=yaml", posted() | {"yaml": REFUSED}).content.decode()
+    assert html.count("<li>") == 1
+    assert "This text cannot be imported." in html
+    assert "not imported" in html
+    assert html.index("spec.hostNetwork") < html.index("metadata.name")
+    assert 'id="spec-fields"' not in html  # the form stays as it is
+
+
+def test_nothing_is_submitted_before_the_report_was_shown(bob: Client) -> None:
+    before = Job.objects.count()
+    data = posted() | {"yaml": SLURM.replace("#SBATCH --gres", "#SBATCH -G1 #")}
+    shown = bob.post("/submit/", data)
+    assert shown.status_code == 422
+    assert Job.objects.count() == before
+    html = shown.content.decode()
+    assert "Read the report" in html
+    draft = shown.context["draft"]
+    again = data | {"name": draft.fields.name, "command": draft.fields.command, "yaml": draft.yaml,
+                    "expected_hours": "", "agreed": draft.agreed, "foreign": SLURM}  # fmt: skip
+    assert bob.post("/submit/", again).status_code == 302
+    assert Job.objects.latest("pk").name == "from-slurm"
+
+
+def test_one_of_several_works_is_taken_and_the_others_stay(bob: Client) -> None:
+    html = bob.post("/submit/convert/?from=yaml", posted() | {"yaml": SEVERAL}).content.decode()
+    assert "The text describes 1 job, 1 schedule." in html
+    assert 'value="take-0" formaction="/schedules/new/"' in html
+    shown = bob.post("/submit/", posted() | {"yaml": SEVERAL, "do": "take-1"})
+    assert shown.context["draft"].fields.name == "once"
+    assert 'value="take-0"' in shown.content.decode()
+    assert bob.post("/submit/", posted() | {"yaml": SEVERAL, "do": "take-9"}).context["draft"].spec is None
+
+
+def test_a_schedule_opens_its_form_with_its_times(bob: Client) -> None:
+    shown = bob.post("/schedules/new/", posted() | {"yaml": "x", "foreign": SEVERAL, "do": "take-0"})
+    assert shown.status_code == 200
+    timing, draft = shown.context["timing"], shown.context["draft"]
+    assert (timing.expression, timing.time_zone, timing.overlap) == ("30 2 * * *", "Europe/Berlin", "allow")
+    assert (draft.fields.name, timing.problems) == ("nightly", {})
+    assert not Schedule.objects.filter(name="nightly").exists()
+
+
+def test_an_invalid_specification_of_fairlot_is_not_taken_for_a_foreign_file(bob: Client) -> None:
+    html = bob.post(
+        "/submit/convert/?from=yaml", posted() | {"yaml": "name: a\ncommand: b\nworkers: 0"}
+    ).content.decode()
+    assert "<code>workers</code>" in html
+    assert 'id="imported"' not in html
