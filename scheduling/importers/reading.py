@@ -108,7 +108,7 @@ def read_documents(text: str, version: Yaml) -> list[Document]:
     except yaml.YAMLError as error:
         raise _unreadable(error, text) from None
     reader = _Reader(version)
-    filled = [node for node in nodes if node is not None and (node.value or node.style is not None)]
+    filled = [node for node in nodes if node is not None and (node.value or getattr(node, "style", "plain"))]
     if len(filled) == 1:
         return [reader.document(filled[0], "")]
     return [reader.document(node, f"document {at}") for at, node in enumerate(filled, 1)]
@@ -287,7 +287,7 @@ class _Reader:
         merged: list[yaml.Node] = []
         for key, value in node.value:
             name, where = self._key(key), f"line {key.start_mark.line + 1}"
-            if name == "<<" and key.style is None:
+            if name == "<<" and not key.style:
                 merged.append(value)
             elif name in found:
                 raise Unreadable(
@@ -314,7 +314,7 @@ class _Reader:
         elif isinstance(node, yaml.MappingNode):
             further = []
             for key, value in node.value:
-                if (name := self._key(key)) == "<<" and key.style is None:
+                if (name := self._key(key)) == "<<" and not key.style:
                     further.append(value)
                 else:
                     yield name, value
@@ -333,7 +333,7 @@ class _Reader:
 
     def _scalar(self, node: yaml.ScalarNode, path: str, document: Document) -> Any:
         text = node.value
-        if node.style is not None or str(node.tag) != yaml_core.TAG + "str":
+        if node.style or str(node.tag) != yaml_core.TAG + "str":
             return text
         readings = {version: read(text) for version, read in READERS.items()}
         value = readings[self.version]
