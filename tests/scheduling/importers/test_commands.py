@@ -1,0 +1,79 @@
+"""Commands that are built from foreign scripts, run by a real shell."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from scheduling.importers.commands import HOSTS, in_bash, in_subshell, put_command, script_of
+from scheduling.importers.draft import JobDraft
+from scheduling.importers.report import Report
+
+OF_BASH = """\
+names=(one "two three")
+for name in "${names[@]}"; do echo "<$name>"; done
+cat <<'END_OF_SCRIPT'
+a ) quote " and $HOME
+END_OF_SCRIPT
+[[ $1 == "" ]] && echo )done( | tr -d '()'
+"""
+
+
+def _run(command: str, **variables: str) -> str:
+    return subprocess.run(
+        ["/bin/sh", "-c", command], capture_output=True, text=True, check=True, input="from outside\n",
+        env={"PATH": "/usr/bin:/bin", **variables},
+    ).stdout  # fmt: skip
+
+
+def _command(script: str, given: dict[str, str] | None = None) -> str:
+    draft = JobDraft(Report())
+    put_command(draft, script, "run", given=given)
+    return str(draft.spec.get("command", ""))
+
+
+def test_a_script_of_bash_runs_with_bash_word_by_word() -> None:
+    script = OF_BASH.replace("echo )done( | tr -d '()'", "echo ')done(' | tr -d '()'")
+    assert _run(_command(script)) == '<one>\n<two three>\na ) quote " and $HOME\ndone\n'
+
+
+def test_a_plain_script_stays_as_it_is() -> None:
+    assert _command("echo a\npython train.py\n") == "echo a\npython train.py"
+
+
+def test_a_script_of_bash_still_reads_standard_input() -> None:
+    assert _run(in_bash("read -r line; [[ $line ]] && echo $line")) == "from outside\n"
+
+
+def test_only_variables_that_the_script_uses_are_exported() -> None:
+    command = _command("echo $NODES", {"NODES": '"$WORLD_SIZE"', "NODE": "1"})
+    assert _run(command, WORLD_SIZE="3") == "3\n"
+    assert "NODE=" not in command
+
+
+def test_a_failed_setup_ends_the_job() -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        _run(f"{in_subshell('false # nothing more')}\necho no")
+    assert _run(f"{in_subshell('cd /; x=1 # only a comment follows')}\necho $x.") == ".\n"
+
+
+def test_hosts_come_from_the_host_file_or_the_first_worker() -> None:
+    assert _run(f"echo {HOSTS}", MASTER_ADDR="first") == "first\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        (["sh", "-c", "a && b"], "a && b"),
+        (["/bin/bash", "-lc", "a"], "a"),
+        (["bash", "-exc", "a"], "set -ex\na"),
+        (["python", "a b.py", "--x=$HOME"], "python 'a b.py' '--x=$HOME'"),
+    ],
+)
+def test_argument_lists_become_scripts(words: list[str], script: str) -> None:
+    assert script_of(words) == script
+
+
+def test_comments_alone_are_no_command() -> None:
+    assert _command("# nothing\n\n") == ""
