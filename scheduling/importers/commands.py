@@ -22,14 +22,23 @@ OF_BASH = re.compile(
 HOSTS = '"$(if [ -r "${FAIRLOT_HOSTFILE:-}" ]; then cut -d " " -f 1 "$FAIRLOT_HOSTFILE"; else echo "$MASTER_ADDR"; fi)"'
 
 
-def script_of(words: Sequence[str]) -> str:
-    """Returns an argument list as a shell script. An argument list that only calls a shell becomes its script."""
+def script_of(words: Sequence[str], *, expand: bool = False) -> str:
+    """Returns an argument list as a shell script. An argument list that only calls a shell becomes its script.
+
+    If `expand` is true, the shell replaces references to variables in the arguments.
+    """
     if len(words) >= 3 and words[0].rsplit("/", 1)[-1] in SHELLS and re.fullmatch(r"-[a-z]*c", words[1]):
         shell, options = words[0].rsplit("/", 1)[-1], words[1]
         if len(words) == 3 and (shell == "sh" or options in {"-c", "-lc", "-ec", "-exc", "-xc"}):
             flags = "".join(letter for letter in options[1:-1] if letter in "eux")
             return f"set -{flags}\n{words[2]}" if flags else words[2]
-    return shlex.join(words)
+    return " ".join(_quoted(word, expand=expand) for word in words)
+
+
+def _quoted(word: str, *, expand: bool) -> str:
+    if expand and "$" in word:
+        return '"' + re.sub(r'(["\\`])', r"\\\1", word) + '"'
+    return shlex.quote(word)
 
 
 def used_in(script: str, names: Iterable[str]) -> list[str]:

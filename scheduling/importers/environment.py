@@ -4,6 +4,7 @@ names with values."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from scheduling.importers import credentials
 from scheduling.importers.draft import GIVEN, JobDraft
@@ -17,27 +18,38 @@ ONLY_A_REFERENCE = re.compile(r"\s*\$(?:\w+|\{\s*\w+\s*(?:[:?][^}]*)?\}|\{\{\s*[
 DEVICES = "Fairlot gives a worker its GPUs. A program sees no others."
 
 
+Pair = tuple[str, str | None, str]
+
+
 def put_variables(draft: JobDraft, fields: Fields, name: str) -> None:
     """Sets the variables in the field `name`, in any of the usual forms."""
+    for key, value, path in pairs_of(fields, name):
+        put_variable(draft, key, value is not None, value or "", path)
+
+
+def pairs_of(fields: Fields, name: str) -> Iterator[Pair]:
+    """Returns (variable, value, path) for each variable in the field `name`. The value is None if there is none."""
     if isinstance(fields.get(name), dict):
-        inner = fields.section(name)
-        for key in inner:
-            put_variable(draft, key, inner.get(key) is not None, inner.text(key), inner.at(key))
+        yield from _in_mapping(fields.section(name))
         return
     for at, one in enumerate(fields.items(name)):
         path = step(fields.at(name), at)
-        if isinstance(one, dict) and "name" in one:
+        if isinstance(one, dict):
             item = Fields(one, path, fields.document, fields.report)
-            put_variable(draft, item.text("name"), "value" in item, item.text("value"), path)
-        elif isinstance(one, dict):
-            item = Fields(one, path, fields.document, fields.report)
-            for key in item:
-                put_variable(draft, key, item.get(key) is not None, item.text(key), item.at(key))
+            if "name" in one:
+                yield item.text("name"), item.text("value") if "value" in item else None, path
+            else:
+                yield from _in_mapping(item)
         elif isinstance(one, list):
             fields.report.refused_at(path, "Here NAME=value is expected, not a list.")
         else:
             key, equals, value = fields.written(path, one).partition("=")
-            put_variable(draft, key.strip(), bool(equals), value, path)
+            yield key.strip(), value if equals else None, path
+
+
+def _in_mapping(fields: Fields) -> Iterator[Pair]:
+    for key in fields:
+        yield key, fields.text(key) if key in fields else None, fields.at(key)
 
 
 def put_variable(draft: JobDraft, name: str, has_value: bool, value: str, source: str) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scheduling.importers import kubernetes, skypilot, slurm
+from scheduling.importers import compose, kubernetes, skypilot, slurm
 from scheduling.importers.credentials import has_credential, redacted
 from scheduling.importers.reading import Source, Unreadable, Yaml, check_text, leaves, remark_doubtful
 from scheduling.importers.report import Conversion, Line, Report, Work
@@ -41,6 +41,7 @@ FORMATS: tuple[Format, ...] = (
     Format("slurm", "Slurm batch script", slurm.recognise, slurm.convert),
     Format("kubernetes", "Kubernetes objects", kubernetes.recognise, kubernetes.convert, Yaml.V1_1),
     Format("skypilot", "SkyPilot task", skypilot.recognise, skypilot.convert),
+    Format("compose", "Docker Compose file", compose.recognise, compose.convert),
 )
 
 
