@@ -12,7 +12,7 @@ from scheduling.importers.amounts import NoAmount, seconds, size
 from scheduling.importers.commands import put_command, script_of
 from scheduling.importers.compose_gpus import has_gpus, put_requested
 from scheduling.importers.credentials import secret_name
-from scheduling.importers.documents import drop_each, drop_the_rest, fields_of
+from scheduling.importers.documents import drop_each, fields_of
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.environment import pairs_of, put_variable
 from scheduling.importers.fields import Fields
@@ -118,7 +118,6 @@ def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
         for name in fields:
             if name.startswith("x-"):
                 drop_each(fields, {name: "An extension has an effect only where the text refers to it."})
-        drop_the_rest(report, fields)
     return works
 
 
@@ -168,7 +167,6 @@ def _service(name: str, fields: Fields, report: Report, known: Sequence[str]) ->
         "restart_policy": LEFT_OUT["restart"], "placement": "Fairlot chooses the nodes.", "labels": LEFT_OUT["labels"],
         "update_config": "Fairlot rolls out a new version one replica at a time.", "mode": "Fairlot runs replicas.",
     })  # fmt: skip
-    drop_the_rest(report, fields)
     return finish_service(draft, options, fields.path) if is_service else draft.finish()
 
 

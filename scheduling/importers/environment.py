@@ -15,6 +15,7 @@ from scheduling.spec.job_spec import RESERVED_VARIABLES, VARIABLE_NAME
 
 # A value that only refers to a variable of the person who submits: $HF_TOKEN, ${HF_TOKEN}, ${{ env.HF_TOKEN }}.
 ONLY_A_REFERENCE = re.compile(r"\s*\$(?:\w+|\{\s*\w+\s*(?:[:?][^}]*)?\}|\{\{\s*[\w.]+\s*\}\})\s*")
+CONFIDENTIAL_NAME = "The name of this variable is confidential, so it is left out."
 DEVICES = "Fairlot gives a worker its GPUs. A program sees no others."
 
 
@@ -58,6 +59,8 @@ def put_variable(draft: JobDraft, name: str, has_value: bool, value: str, source
     if name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
         text = DEVICES if name.endswith("_VISIBLE_DEVICES") else GIVEN
         draft.report.dropped(source, text)
+    elif credentials.has_credential(name):
+        draft.report.dropped(source, CONFIDENTIAL_NAME)
     elif has_value and not ONLY_A_REFERENCE.fullmatch(value):
         draft.variable(name, value, source)
         if (parameter := parameter_in(value)) and name in draft.spec.get("variables", {}):
@@ -68,13 +71,21 @@ def put_variable(draft: JobDraft, name: str, has_value: bool, value: str, source
     elif not VARIABLE_NAME.fullmatch(name):
         draft.report.dropped(source, "The name of the variable has characters that Fairlot does not accept.")
     elif credentials.is_credential_name(name):
-        secret = credentials.secret_name(name)
-        draft.secret(
-            name, secret, source,
-            f"The text has no value. Store it as the secret {secret}, which the job reads.", Fate.APPROXIMATED,
-        )  # fmt: skip
+        put_secret(draft, name, source, "The text has no value.")
     else:
         draft.report.dropped(
             source,
             f"The text has no value for {name[:60]}. Add it to the field variables if the program needs it.",
         )
+
+
+def put_secret(draft: JobDraft, name: str, source: str, text: str = "") -> None:
+    """Lets the secret with a name like that of the variable set the variable."""
+    secret = credentials.secret_name(name)
+    if credentials.has_credential(name):
+        draft.report.dropped(source, CONFIDENTIAL_NAME)
+    else:
+        draft.secret(
+            name, secret, source, f"{text} Store the value as the secret {secret}, which the job reads.".strip(),
+            Fate.APPROXIMATED,
+        )  # fmt: skip

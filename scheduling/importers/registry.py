@@ -40,8 +40,8 @@ class Format:
 FORMATS: tuple[Format, ...] = (
     Format("slurm", "Slurm batch script", slurm.recognise, slurm.convert),
     Format("kubernetes", "Kubernetes objects", kubernetes.recognise, kubernetes.convert, Yaml.V1_1),
-    Format("skypilot", "SkyPilot task", skypilot.recognise, skypilot.convert),
-    Format("compose", "Docker Compose file", compose.recognise, compose.convert),
+    Format("skypilot", "SkyPilot task", skypilot.recognise, skypilot.convert, Yaml.V1_2),
+    Format("compose", "Docker Compose file", compose.recognise, compose.convert, Yaml.V1_2),
 )
 
 

@@ -8,12 +8,12 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from scheduling.importers import credentials, gpu_models
+from scheduling.importers import gpu_models
 from scheduling.importers.amounts import NoAmount, size
 from scheduling.importers.commands import HOSTS, in_subshell, put_command
-from scheduling.importers.documents import drop_each, drop_the_rest, fields_of
+from scheduling.importers.documents import drop_each, fields_of
 from scheduling.importers.draft import JobDraft
-from scheduling.importers.environment import put_variables
+from scheduling.importers.environment import put_secret, put_variables
 from scheduling.importers.fields import Fields
 from scheduling.importers.images import default_image, put_image
 from scheduling.importers.ports import put_port, put_readiness
@@ -116,7 +116,6 @@ def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
             drop_each(fields, {**IN_TASK, "name": "Each document becomes a job, which has its own name."})
         else:
             works += _task(fields, report, known)
-        drop_the_rest(report, fields)
     if len(works) > 1:
         report.remark(
             Fate.APPROXIMATED, "", "",
@@ -296,10 +295,7 @@ def _secrets(fields: Fields, draft: JobDraft) -> None:
     if section is None:
         names = {name: step(fields.at("secrets"), at) for at, name in enumerate(fields.texts("secrets"))}
     for name, path in names.items():
-        draft.secret(
-            name, credentials.secret_name(name), path,
-            f"Store the value as the secret {credentials.secret_name(name)}, which the job reads.", Fate.APPROXIMATED,
-        )  # fmt: skip
+        put_secret(draft, name, path)
 
 
 def _mounts(fields: Fields, draft: JobDraft) -> None:

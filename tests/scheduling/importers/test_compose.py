@@ -9,7 +9,7 @@ from scheduling.importers.registry import convert
 from scheduling.importers.report import Fate, WorkKind
 from tests.scheduling.importers.foreign_samples import SAMPLES
 
-SERVE = SAMPLES["compose/serve_with_webui.yaml"]
+SERVE = SAMPLES["compose-serve-with-webui"]
 ONE = "services:\n  a:\n    image: python:3.12\n    command: python a.py\n    {}\n"
 
 
@@ -51,7 +51,7 @@ def test_a_service_with_a_port_becomes_a_service_and_others_without_gpus_are_lef
 
 
 def test_a_service_without_a_port_becomes_a_job() -> None:
-    (work,) = convert(SAMPLES["compose/train.yaml"]).works
+    (work,) = convert(SAMPLES["compose-train"]).works
     assert work.kind is WorkKind.JOB
     assert work.spec["command"] == "pip install -r requirements.txt && python train.py --epochs $EPOCHS"
     assert (work.spec["user_id"], work.spec["group_id"], work.spec["checkpoint_grace_seconds"]) == (

@@ -8,7 +8,7 @@ from scheduling.importers.registry import convert
 from scheduling.importers.report import Fate, WorkKind
 from tests.scheduling.importers.foreign_samples import SAMPLES
 
-TRAIN = SAMPLES["skypilot/train_on_two_nodes.yaml"]
+TRAIN = SAMPLES["skypilot-train-on-two-nodes"]
 
 
 def _spec(resources: str) -> dict[str, object]:
@@ -59,11 +59,11 @@ def test_what_fairlot_cannot_do_is_reported_with_its_consequence() -> None:
     assert lines['file_mounts["/data"]'].fate is Fate.DROPPED
     assert "buckets" in lines['file_mounts["/data"]'].text
     assert "uploads no files" in lines["workdir"].text
-    assert lines["envs.DEBUG"].fate is Fate.MAPPED
+    assert "read as a text" in lines["envs.DEBUG"].text
 
 
 def test_a_service_gets_its_port_its_probe_and_its_replicas() -> None:
-    (work,) = convert(SAMPLES["skypilot/serve_on_any_of_a_set.yaml"]).works
+    (work,) = convert(SAMPLES["skypilot-serve-on-any-of-a-set"]).works
     assert (work.kind, dict(work.options)) == (WorkKind.SERVICE, {"replicas": 1})
     assert (work.spec["port"], work.spec["readiness_path"], work.spec["preemptible"]) == (
         8000,
@@ -73,7 +73,7 @@ def test_a_service_gets_its_port_its_probe_and_its_replicas() -> None:
 
 
 def test_each_document_of_a_pipeline_becomes_a_job() -> None:
-    found = convert(SAMPLES["skypilot/pipeline.yaml"])
+    found = convert(SAMPLES["skypilot-pipeline"])
     assert [work.name for work in found.works] == ["prepare", "train"]
     assert any("one after the other" in line.text for line in found.report)
     assert found.works[1].spec["volumes"] == [{"name": "astro-data", "path": "/mnt/data"}]
