@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
+from scheduling.importers.documents import shown
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.report import Fate
 
@@ -89,7 +90,7 @@ def put_command(
             Fate.APPROXIMATED,
             f"{source}: ${name}",
             "command",
-            f"The command sets this variable to {value[:60]}.",
+            f"The command sets this variable to {shown(value)}.",
         )
     if needs_bash:
         draft.report.remark(

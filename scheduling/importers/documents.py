@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduling.importers.credentials import redacted
 from scheduling.importers.fields import Fields
 from scheduling.importers.reading import Source, Yaml, step
 from scheduling.importers.report import Report
@@ -29,3 +30,8 @@ def drop_each(fields: Fields, consequences: Mapping[str, str]) -> None:
     for name, text in consequences.items():
         if name in fields.data and not fields.report.covers(fields.at(name)):
             fields.report.dropped(fields.at(name), text)
+
+
+def shown(value: str, most: int = 60) -> str:
+    """Returns the beginning of a foreign value for a sentence, without credentials."""
+    return redacted(" ".join(value.split()))[:most]

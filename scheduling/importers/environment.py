@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from scheduling.importers import credentials
+from scheduling.importers.documents import shown
 from scheduling.importers.draft import GIVEN, JobDraft
 from scheduling.importers.fields import Fields
 from scheduling.importers.reading import parameter_in, step
@@ -66,7 +67,7 @@ def put_variable(draft: JobDraft, name: str, has_value: bool, value: str, source
         if (parameter := parameter_in(value)) and name in draft.spec.get("variables", {}):
             draft.report.remark(
                 Fate.APPROXIMATED, source, f"variables.{name}",
-                f"The value contains {parameter[:60]}. It stays as it is: nothing fills it in.",
+                f"The value contains {shown(parameter)}. It stays as it is: nothing fills it in.",
             )  # fmt: skip
     elif not VARIABLE_NAME.fullmatch(name):
         draft.report.dropped(source, "The name of the variable has characters that Fairlot does not accept.")
@@ -75,7 +76,7 @@ def put_variable(draft: JobDraft, name: str, has_value: bool, value: str, source
     else:
         draft.report.dropped(
             source,
-            f"The text has no value for {name[:60]}. Add it to the field variables if the program needs it.",
+            f"The text has no value for {shown(name)}. Add it to the field variables if the program needs it.",
         )
 
 

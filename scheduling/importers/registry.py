@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scheduling.importers import compose, kubernetes, skypilot, slurm
+from scheduling.importers import compose, dstack, kubernetes, skypilot, slurm
 from scheduling.importers.credentials import has_credential, redacted
 from scheduling.importers.reading import Source, Unreadable, Yaml, check_text, leaves, remark_doubtful
 from scheduling.importers.report import Conversion, Line, Report, Work
@@ -42,6 +42,7 @@ FORMATS: tuple[Format, ...] = (
     Format("kubernetes", "Kubernetes objects", kubernetes.recognise, kubernetes.convert, Yaml.V1_1),
     Format("skypilot", "SkyPilot task", skypilot.recognise, skypilot.convert, Yaml.V1_2),
     Format("compose", "Docker Compose file", compose.recognise, compose.convert, Yaml.V1_2),
+    Format("dstack", "dstack configuration", dstack.recognise, dstack.convert, Yaml.V1_2),
 )
 
 

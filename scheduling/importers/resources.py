@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from scheduling.importers import gpu_models
+from scheduling.importers.documents import shown
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
 from scheduling.importers.report import Fate
@@ -49,12 +50,13 @@ def put_machine(fields: Fields, name: str, draft: JobDraft) -> bool:
         draft.report.approximated(
             fields.at(name),
             "gpus_per_worker",
-            f"A machine {said[:40]} has {found.gpus} GPUs of the type {found.model}.",
+            f"A machine {shown(said)} has {found.gpus} GPUs of the type {found.model}.",
         )
         return True
     draft.spec.setdefault("gpus_per_worker", 1)
     draft.report.approximated(
         fields.at(name), "gpus_per_worker",
-        f"It is not known whether a machine {said[:40]} has GPUs. Each worker has one; choose the number and the type.",
+        f"It is not known whether a machine {shown(said)} has GPUs. Each worker has one; choose the number and"
+        f" the type.",
     )  # fmt: skip
     return False

@@ -11,7 +11,7 @@ from typing import Any
 from scheduling.importers import gpu_models
 from scheduling.importers.amounts import NoAmount, size
 from scheduling.importers.commands import HOSTS, in_subshell, put_command
-from scheduling.importers.documents import drop_each, fields_of
+from scheduling.importers.documents import drop_each, fields_of, shown
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.environment import put_secret, put_variables
 from scheduling.importers.fields import Fields
@@ -188,7 +188,7 @@ def _accelerators(fields: Fields, draft: JobDraft) -> None:
     usable = []
     for name, number, path in found:
         if gpu_models.is_no_gpu(name):
-            draft.report.dropped(path, f"{name[:40]} is no GPU. Fairlot gives only GPUs.")
+            draft.report.dropped(path, f"{shown(name)} is no GPU. Fairlot gives only GPUs.")
         elif number is not None:
             usable.append((name, number, path))
     if not usable:
