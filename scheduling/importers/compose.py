@@ -21,7 +21,7 @@ from scheduling.importers.mounts import put_volume, refuse_host_path
 from scheduling.importers.ports import put_port, put_readiness
 from scheduling.importers.reading import Source, step
 from scheduling.importers.report import Fate, Report, Work
-from scheduling.importers.resources import put_cpus
+from scheduling.importers.resources import put_cpus, put_memory
 from scheduling.importers.services import finish_service, put_replicas
 
 REFERENCE = re.compile(
@@ -285,12 +285,7 @@ def _amounts(fields: Fields, draft: JobDraft) -> None:
                     path, "This is not an amount. The worker gets its GPUs' part of the node."
                 )
     if "shm_size" in fields:
-        try:
-            draft.amount(
-                "shm", size(filled(fields.text("shm_size"))[0], bare="B", binary=True), fields.at("shm_size")
-            )
-        except NoAmount as error:
-            draft.report.refused_at(fields.at("shm_size"), str(error), "shm")
+        put_memory(draft, "shm", filled(fields.text("shm_size"))[0], fields.at("shm_size"), bare="B")
 
 
 def _mounts(fields: Fields, draft: JobDraft) -> None:

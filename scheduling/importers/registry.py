@@ -6,7 +6,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scheduling.importers import compose, dstack, kubernetes, skypilot, slurm
+from scheduling.importers import (
+    compose,
+    determined,
+    dstack,
+    kubernetes,
+    openpai,
+    skypilot,
+    slurm,
+)
 from scheduling.importers.credentials import has_credential, redacted
 from scheduling.importers.reading import Source, Unreadable, Yaml, check_text, leaves, remark_doubtful
 from scheduling.importers.report import Conversion, Line, Report, Work
@@ -43,6 +51,8 @@ FORMATS: tuple[Format, ...] = (
     Format("skypilot", "SkyPilot task", skypilot.recognise, skypilot.convert, Yaml.V1_2),
     Format("compose", "Docker Compose file", compose.recognise, compose.convert, Yaml.V1_2),
     Format("dstack", "dstack configuration", dstack.recognise, dstack.convert, Yaml.V1_2),
+    Format("determined", "Determined configuration", determined.recognise, determined.convert, Yaml.V1_2),
+    Format("openpai", "OpenPAI job", openpai.recognise, openpai.convert, Yaml.V1_2),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from scheduling.importers import gpu_models
+from scheduling.importers.amounts import NoAmount, size
 from scheduling.importers.documents import shown
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
@@ -29,6 +30,20 @@ def put_gpus(draft: JobDraft, number: int, source: str, text: str = "") -> None:
         draft.put("gpus_per_worker", number, source, text)
     else:
         draft.report.refused_at(source, f"A worker has 1 to {MOST_GPUS} GPUs.", "gpus_per_worker")
+
+
+def put_memory(
+    draft: JobDraft, field: str, said: str, source: str, *, bare: str = "", text: str = ""
+) -> None:
+    """Sets memory or shared memory. K, M and G are powers of 1024; `bare` is the unit of a number without one."""
+    try:
+        number = size(said, bare=bare, binary=True)
+    except NoAmount:
+        draft.report.refused_at(
+            source, "This is not an amount of memory with a unit, such as 64GB or 64GiB.", field
+        )
+        return
+    draft.amount(field, number, source, text)
 
 
 def put_cpus(draft: JobDraft, number: Decimal, source: str, text: str = "") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from scheduling.importers.credentials import has_credential
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.report import Fate
 from scheduling.timetable.cron import Cron
@@ -42,7 +43,9 @@ def put_cron(draft: JobDraft, said: str, source: str, options: dict[str, Any], z
     try:
         Cron(expression, ZoneInfo(zone))
     except ValueError as error:
-        draft.report.refused_at(source, f"The cron expression is not accepted: {error}.", "expression")
+        draft.report.refused_at(
+            source, f"The cron expression is not accepted{_why(said, error)}.", "expression"
+        )
         return
     options["expression"] = expression
     options.setdefault("time_zone", zone)
@@ -54,7 +57,7 @@ def put_repeats(draft: JobDraft, said: str, source: str, options: dict[str, Any]
     try:
         found = Repeats(said, zone)
     except ValueError as error:
-        draft.report.refused_at(source, f"The schedule is not accepted: {error}.", "expression")
+        draft.report.refused_at(source, f"The schedule is not accepted{_why(said, error)}.", "expression")
         return
     options["expression"] = said
     draft.report.mapped(source, "expression", f"{found.in_words()}.")
@@ -65,3 +68,8 @@ def put_repeats(draft: JobDraft, said: str, source: str, options: dict[str, Any]
             f" runs: change"
             " the start.",
         )  # fmt: skip
+
+
+def _why(said: str, error: ValueError) -> str:
+    """Returns the reason for a sentence. It may repeat the text, so it is left out if that is confidential."""
+    return "" if has_credential(said) else f": {error}"
