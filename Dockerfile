@@ -30,6 +30,8 @@ RUN SECRET_KEY=thrown-away-once-the-static-files-are-collected \
     .venv/bin/python manage.py collectstatic --noinput
 
 FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
+# git fetches the code of jobs.
+RUN apt-get update && apt-get install --yes --no-install-recommends git && rm -rf /var/lib/apt/lists/*
 RUN useradd --system --uid 10001 --home-dir /app --no-create-home --shell /usr/sbin/nologin fairlot \
     && install --directory --owner fairlot /var/lib/fairlot
 COPY --from=build /app /app

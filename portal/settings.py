@@ -414,6 +414,12 @@ FAIRLOT_WEBHOOKS_TO_PRIVATE = env.bool("FAIRLOT_WEBHOOKS_TO_PRIVATE", False)
 # The same for queries of the metrics of attached clusters.
 FAIRLOT_METRICS_TO_PRIVATE = env.bool("FAIRLOT_METRICS_TO_PRIVATE", False)
 
+# The same for git repositories with the code of jobs; and the hosts to which fetches are limited, if any are given.
+FAIRLOT_GIT_TO_PRIVATE = env.bool("FAIRLOT_GIT_TO_PRIVATE", False)
+FAIRLOT_GIT_HOSTS = [
+    host.strip().lower() for host in env.list("FAIRLOT_GIT_HOSTS", default=[]) if host.strip()
+]
+
 # By default only signed-in users and callers with an API token may read the OpenAPI document and its page.
 FAIRLOT_PUBLIC_API_DOCS = env.bool("FAIRLOT_PUBLIC_API_DOCS", False)
 

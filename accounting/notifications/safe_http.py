@@ -133,7 +133,8 @@ def _call(
     body: bytes | None = None,
 ) -> bytes:
     host = parts.hostname or ""
-    addresses = _addresses(host, parts.port or (443 if parts.scheme == "https" else 80), to_private)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    addresses = addresses_of(host, port, to_private=to_private)
     path = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
     try:
         with closing(_connected(parts.scheme, host, addresses)) as connection:
@@ -192,7 +193,7 @@ def _connected(scheme: str, host: str, addresses: Sequence[tuple[str, int]]) -> 
     raise NotReachable(f"The host name {host} has no IP address.")
 
 
-def _addresses(host: str, port: int, to_private: bool) -> list[tuple[str, int]]:
+def addresses_of(host: str, port: int, *, to_private: bool) -> list[tuple[str, int]]:
     """Returns distinct (IP address, port) pairs of a host, at most MOST_TRIED, from one DNS look-up.
 
     Raises NotReachable unless Fairlot may call all IP addresses of the host.

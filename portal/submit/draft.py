@@ -171,7 +171,14 @@ class Draft:
             made = upload_code(actor=request.user, tenant=self.tenant, packed=packed)
         except (NotAllowed, Refused) as error:
             return replace(self, upload_problem=str(error))
-        return replace(self, fields=replace(self.fields, code_upload=made.digest))
+        files = {
+            "code_upload": made.digest,
+            "code_git": "",
+            "code_ref": "",
+            "code_folder": "",
+            "code_secret": "",
+        }
+        return replace(self, fields=replace(self.fields, **files))
 
     @property
     def problem(self) -> str:

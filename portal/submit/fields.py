@@ -37,7 +37,7 @@ RETRIES = ("retry_times", "retry_exit_codes", "retry_backoff_seconds")
 # Fields of numbers that may stay empty.
 OPTIONAL = ("port", "cpu", "user_id", "group_id", "expected_hours", "deadline_hours")
 # The parts of the field `code`, and the beginning of their names in the form.
-CODE_FIELDS, CODE = tuple(Code.model_fields), "code_"
+CODE_FIELDS, CODE = ("upload", "git", "ref", "folder", "secret"), "code_"
 DEFAULTS = JobSpec(name="x", command="x")
 
 
@@ -75,6 +75,10 @@ class Fields:
     expected_hours: str = ""
     deadline_hours: str = ""
     code_upload: str = ""
+    code_git: str = ""
+    code_ref: str = ""
+    code_folder: str = ""
+    code_secret: str = ""
     requirements: str = ""
     retry_times: str = str(DEFAULTS.retries.times)
     retry_exit_codes: str = ""
@@ -114,7 +118,7 @@ class Fields:
             retry_times=str(spec.retries.times),
             retry_exit_codes=", ".join(map(str, spec.retries.exit_codes)),
             retry_backoff_seconds=str(spec.retries.backoff_seconds),
-            **{f"{CODE}{name}": getattr(spec.code, name) for name in CODE_FIELDS if spec.code},
+            **_write_code(spec.code),
         )
 
     def to_spec(self) -> JobSpec:
@@ -142,6 +146,8 @@ class Fields:
         texts["retries"] = self._retries()
         numbers = {name: read_number(texts[name], kind) for name, kind in NUMBERS.items()}
         code = {name: texts.pop(f"{CODE}{name}").strip() for name in CODE_FIELDS}
+        if code["git"]:  # it replaces files that were uploaded before
+            code["upload"] = ""
         texts["code"] = {name: text for name, text in code.items() if text} or None
         texts["preemptible"] = {"": False, "true": True}.get(texts["preemptible"], texts["preemptible"])
         return texts | numbers | ({name: None for name in OPTIONAL if not getattr(self, name).strip()})
@@ -189,6 +195,15 @@ def read_number(text: str, kind: type[int] | type[float] = int) -> int | float |
     it."""
     number = read_whole(text) if kind is int else read_decimal(text)
     return text if number is None else kind(number)
+
+
+def _write_code(code: Code | None) -> dict[str, str]:
+    """Returns the form's fields for the code. For a repository that was fetched, the form names the commit, so that it
+    stands for the same files; a user can write a branch in its place."""
+    if code is None:
+        return {}
+    texts = {f"{CODE}{name}": getattr(code, name) for name in CODE_FIELDS}
+    return texts | ({f"{CODE}ref": code.commit or code.ref, f"{CODE}upload": ""} if code.git else {})
 
 
 def _write_number(value: float | None) -> str:

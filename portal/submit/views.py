@@ -19,6 +19,7 @@ from portal.user_request import UserRequest
 from scheduling.jobs.code import bounds
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job
+from scheduling.spec.code import DIGEST
 from scheduling.spec.job_spec import SpecError
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -121,7 +122,7 @@ def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:
     known = {name for name, _ in choices.generations}
     digest = draft.fields.code_upload
     return {
-        "upload": choices.uploads.filter(digest=digest).first() if digest else None,
+        "upload": choices.uploads.filter(digest=digest).first() if DIGEST.fullmatch(digest) else None,
         "code_bounds": bounds(),
         "draft": draft,
         "choices": choices,

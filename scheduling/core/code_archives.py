@@ -19,7 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accounting.core.errors import Refused
 from accounting.core.wording import fixed
@@ -51,6 +51,10 @@ class Bounds:
     def in_words(self) -> str:
         sizes = f"{mebibytes(self.sent)} as sent, {mebibytes(self.unpacked)} unpacked"
         return f"at most {sizes} and {fixed(self.files)} files"
+
+    def for_unpacked(self) -> Bounds:
+        """Returns the limits for a tar file that was not sent: it may be as large as its files and their headers."""
+        return replace(self, sent=max(self.sent, self.unpacked + HEADERS * self.files))
 
 
 @dataclass(frozen=True, slots=True)

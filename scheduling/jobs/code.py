@@ -75,6 +75,8 @@ def find_code(
 ) -> CodeUpload | None:
     """Returns the upload that a spec names, without its content; None if the spec names none.
 
+    A repository that has not been fetched yet counts as none, but not if `lock` is True: then it is refused.
+
     An upload of another team counts if the actor is a member of that team: the team of the job then gets its own copy
     of it by `note_code`. Raises SpecError if there is no such upload; the message does not reveal whether another team
     has it. Also raises SpecError if the cluster cannot deliver the upload. If `lock` is True, the upload cannot be
@@ -82,6 +84,11 @@ def find_code(
     """
     if spec.code is None:
         return None
+    if spec.code.is_unfetched:
+        if not lock:
+            return None
+        only = "a repository is fetched for single submits only"
+        raise SpecError({"code": f"{only}; submit one job, and use its code for the others"})
     among = CodeUpload.objects.visible_to(actor).only(*ABOUT).filter(digest=spec.code.upload)
     if lock:
         among = among.select_for_update(of=("self",), no_key=True)

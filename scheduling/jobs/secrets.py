@@ -159,6 +159,24 @@ def secrets_of(job: Job, spec: JobSpec) -> Secrets:
     )
 
 
+def text_of_secret(*, owner: User, tenant: Tenant, said: str) -> str:
+    """Returns the text of the secret that `said` names, as name or name/key, for a job of `owner` in `tenant`.
+
+    Raises SpecError if there is no such secret or key, if the key is missing, or if the secret cannot be decrypted.
+    """
+    name, _, key = said.partition("/")
+    among = Secret.objects.for_jobs_of(owner, tenant).filter(name=name)
+    found = sorted(among, key=lambda secret: secret.owner_id is None)[:1]
+    for secret in found:
+        if (key and key not in secret.keys) or (not key and len(secret.keys) > 1):
+            raise SpecError({"": f"name one key of the secret {name} (available: {', '.join(secret.keys)})"})
+        try:
+            return _text(said, {name: _opened(secret)})
+        except SealError as error:
+            raise SpecError({"": f"the secret {name} cannot be decrypted: {error}"}) from None
+    raise SpecError({"": f"neither you nor {tenant.name} has a secret named {name}"})
+
+
 def _fill(secret: Secret, values: Mapping[str, str]) -> None:
     if not values or not all(text.strip() for text in values.values()):
         raise Refused("A secret needs a value. If it has several keys, each key needs a value.", "value")

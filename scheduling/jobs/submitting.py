@@ -23,6 +23,7 @@ from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_rounds
 from scheduling.core.locks import stay_attached
 from scheduling.jobs.code import find_code, note_code
+from scheduling.jobs.code_from_git import fetches_code
 from scheduling.jobs.explain import Explainer, why_owner_may_not
 from scheduling.jobs.labels import note_labels
 from scheduling.jobs.resources import Machine, machines, problems_of
@@ -54,6 +55,7 @@ class NotAllSubmitted(Exception):
         self.refusals = refusals
 
 
+@fetches_code
 @transaction.atomic(durable=True)
 def submit_job(
     *,

@@ -14,6 +14,7 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
 from scheduling.jobs.code import keep_code
+from scheduling.jobs.code_from_git import fetches_code
 from scheduling.jobs.secrets import find_secrets
 from scheduling.jobs.submitting import check_spec
 from scheduling.jobs.volumes import find_volumes
@@ -84,6 +85,7 @@ def may_schedule(actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     keep_code(actor=actor, tenant=tenant, cluster=cluster, spec=spec)
 
 
+@fetches_code
 @transaction.atomic(durable=True)
 def create_schedule(
     *,
@@ -123,6 +125,7 @@ def create_schedule(
     return schedule
 
 
+@fetches_code
 @transaction.atomic(durable=True)
 def change_schedule(
     *, actor: User, schedule: Schedule, cluster: Cluster, spec: JobSpec, terms: Terms

@@ -16,6 +16,7 @@ from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_service
 from scheduling.core.locks import stay_attached
 from scheduling.jobs.code import keep_code
+from scheduling.jobs.code_from_git import fetches_code
 from scheduling.jobs.explain import Explainer
 from scheduling.jobs.submitting import check_spec
 from scheduling.models import Cluster, Job, Service, ServiceRevision
@@ -34,6 +35,7 @@ LIMITS = {
 }
 
 
+@fetches_code
 @transaction.atomic(durable=True)
 def create_service(
     *,
@@ -72,6 +74,7 @@ def create_service(
     return service
 
 
+@fetches_code
 @transaction.atomic(durable=True)
 def change_service(
     *,

@@ -20,6 +20,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Tenant, User
 from scheduling.jobs.actions import cancel_within
+from scheduling.jobs.code_from_git import fetches_code
 from scheduling.jobs.programs import check_program
 from scheduling.jobs.submitting import submit_within
 from scheduling.leases.history import note_now
@@ -36,6 +37,7 @@ NOTED_EVERY = timedelta(seconds=20)
 NO_TIMES = timedelta(0), timedelta(0)  # idle times of a session that has not run yet
 
 
+@fetches_code
 @transaction.atomic(durable=True)
 def start_session(
     *,

@@ -27,7 +27,7 @@ def main(requirements: str, command: list[str]) -> None:
     environment = dict(os.environ)
     for variable, first in (("PYTHONPATH", folder), ("PATH", os.path.join(folder, "bin"))):
         environment[variable] = ":".join(filter(None, (first, environment.get(variable, ""))))
-    os.execvpe(command[0], command, environment)
+    os.execvpe(command[0], command, environment)  # noqa: S606
 
 
 def install(requirements: str, folder: str) -> None:
@@ -35,18 +35,18 @@ def install(requirements: str, folder: str) -> None:
     shutil.rmtree(new, ignore_errors=True)
     with open(listed, "w", encoding="utf-8") as file:
         file.write(requirements)
-    print("Fairlot: installing the requirements", flush=True)
+    print("Fairlot: installing the requirements", flush=True)  # noqa: T201
     pip = [sys.executable, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
     done = subprocess.run(
         [*pip, "--progress-bar", "off", "--root-user-action", "ignore", "--target", new, "-r", listed],
         check=False,
     )
     if done.returncode:
-        print("Fairlot: the requirements could not be installed; pip says why above", flush=True)
+        print("Fairlot: the requirements could not be installed; pip says why above", flush=True)  # noqa: T201
         sys.exit(1)
     os.makedirs(new, exist_ok=True)  # for requirements that name nothing
     os.rename(new, folder)
-    print("Fairlot: the requirements are installed", flush=True)
+    print("Fairlot: the requirements are installed", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -239,6 +239,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:jobs": API,
     "api-1:preflight": API_POSTED,
     "api-1:convert": API_POSTED,
+    "api-1:code": API_POSTED,
     "api-1:job": API_ASTRO,
     "api-1:job_cancel": API_POSTED,
     "api-1:jobs_bulk": API_POSTED,

@@ -66,7 +66,13 @@ mappings = st.fixed_dictionaries(
         "readiness_path": st.sampled_from(["", "/", "/health?deep=1"]),
         "readiness_period_seconds": st.integers(1, 300),
         "readiness_failures": st.integers(1, 100),
-        "code": st.sampled_from([None, {"upload": f"sha256:{'0a' * 32}"}]),
+        "code": st.sampled_from(
+            [
+                None,
+                {"upload": f"sha256:{'0a' * 32}"},
+                {"git": "https://example.org/x.git", "ref": "main", "folder": "a/b", "secret": "hf/token"},
+            ]
+        ),
         "requirements": st.sampled_from(["", "numpy\n", "a==1\n# why\nb\n"]),
         "labels": st.dictionaries(
             st.sampled_from(["project", "example.org/run", "A_b.c-1"]), st.sampled_from(["", "a", "7.b_C-d"])
