@@ -40,6 +40,7 @@ ADVANCED = (
     "priority", "progress_pattern", "secrets", "secret_files", "volumes", "cpu", "memory", "shm",
     "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
     "labels", "preemptible", "retry_times", "retry_exit_codes", "retry_backoff_seconds",
+    "checkpoint",
 )  # fmt: skip
 FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster", "code", "retries"}
 

@@ -83,6 +83,7 @@ class Fields:
     retry_times: str = str(DEFAULTS.retries.times)
     retry_exit_codes: str = ""
     retry_backoff_seconds: str = str(DEFAULTS.retries.backoff_seconds)
+    checkpoint: str = ""
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
@@ -118,6 +119,7 @@ class Fields:
             retry_times=str(spec.retries.times),
             retry_exit_codes=", ".join(map(str, spec.retries.exit_codes)),
             retry_backoff_seconds=str(spec.retries.backoff_seconds),
+            checkpoint=spec.checkpoint,
             **_write_code(spec.code),
         )
 

@@ -139,6 +139,7 @@ class Gang:
     requirements: str = ""  # text of a pip requirements file; backends with pods ignore it
     container: Container = DEFAULT_CONTAINER
     uid: int | None = None  # UID of the team's user on the portal's machine; None where pods run the gang
+    checkpoint: str = ""  # pattern of the names of complete checkpoints; empty: the program finds them itself
     is_trusted: bool = False  # the job's owner has all the rights that the portal has
     may_have_begun: bool = False  # an earlier order to start this epoch had an unknown outcome
 
@@ -186,6 +187,7 @@ class Observation:
     ready_age: float | None = None  # seconds since the endpoint became ready; None while it is not ready
     address: str = ""  # host and port of the endpoint
     why_not_ready: str = ""  # the reason in words for users, where the backend knows one
+    resumed_from: str = ""  # the checkpoint that the backend named to the gang at its start
 
 
 @dataclass(frozen=True, slots=True)

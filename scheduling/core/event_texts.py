@@ -232,6 +232,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.CLUSTER_SAID: "{message}",
     E.SUCCEEDED: lambda found: found.get("message") or "Succeeded",
     E.RETRIED: _retried,
+    E.RESUMED: "Resumed from {checkpoint}",
     E.FAILED: _failed,
     E.GIVEN_UP: "Fairlot gave up after {starts} consecutive attempts that failed to start or lasted less than a minute",
     E.GONE: "All processes of the job have ended",

@@ -265,6 +265,7 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         environment_name=spec.environment,
         environment=_variables(lease.job, spec),
         progress_pattern=spec.progress_pattern,
+        checkpoint=spec.checkpoint,
         grace_seconds=lease.job.checkpoint_grace_seconds,
         log_limit_bytes=log_limit_bytes,
         gpu_resource=resource,

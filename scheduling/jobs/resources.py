@@ -19,6 +19,11 @@ from scheduling.spec.paths import SECRETS, VOLUMES, is_in
 GIB = 2**30
 # The fraction of a node's CPUs and memory that is left to system programs and to agents of the cluster.
 FOR_OTHERS = 0.1
+# The supervisor of local jobs looks for checkpoints; nothing of Fairlot runs beside a container that could do so.
+NOT_IN_CONTAINERS = (
+    "leave checkpoint out: in this cluster the program itself must look for its newest checkpoint in"
+    " $FAIRLOT_CHECKPOINT_DIR"
+)
 ONLY_IN_CONTAINERS = (
     "cpu", "memory", "shm", "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
 )  # fmt: skip
@@ -88,7 +93,7 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
     """
     if cluster.backend == "local":
         return _not_here(spec)
-    problems = {}
+    problems = {"checkpoint": NOT_IN_CONTAINERS} if spec.checkpoint else {}
     if spec.requirements.strip():
         problems["requirements"] = (
             f"{cluster.name} runs containers, in which Fairlot installs nothing. Put the packages into the image, or"

@@ -298,6 +298,12 @@ class ObservationBatch:
             epoch=lease.epoch,
         )
         self._begun.append(lease)
+        self._note_resumed(lease, seen, at=at)
+
+    def _note_resumed(self, lease: Lease, seen: Observation, *, at: datetime) -> None:
+        if seen.resumed_from:
+            said = Message.of(EventCode.RESUMED, checkpoint=seen.resumed_from)
+            self.history.note(lease.job, "resumed", said, at=at, epoch=lease.epoch)
 
     def _note_readiness(self, lease: Lease, seen: Observation) -> None:
         """Records the network address of the job's program, and whether the program answers there."""
@@ -335,6 +341,8 @@ class ObservationBatch:
             end = End.LOST  # its processes did start
         if end is End.STOPPED and job.state not in LEAVING:
             end, message = End.LOST, "The processes were stopped, but not by Fairlot."
+        if lease.state == Lease.State.STARTING and lease.running_from is not None:
+            self._note_resumed(lease, seen, at=lease.running_from)
         self.close(lease, at=at, why=Lease.End(end))
         outcome: dict[str, Any] = {
             "exit_code": seen.exit_code,

@@ -3,10 +3,12 @@
 from django.conf import settings
 from django.db import migrations, models
 
-# The constraint before this migration does not know the code.
+# The constraint before this migration does not know these codes.
 FORGOTTEN = """
-    UPDATE scheduling_jobevent SET code = '', text = 'Failed; the job starts again'
-     WHERE code = 'retried'
+    UPDATE scheduling_jobevent
+       SET code = '',
+           text = CASE code WHEN 'retried' THEN 'Failed; the job starts again' ELSE 'Resumed from a checkpoint' END
+     WHERE code IN ('retried', 'resumed')
 """
 
 
@@ -34,11 +36,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('end_code__in', ['', 'submitted', 'submitted_by_schedule', 'session_begun', 'replica_made', 'limit_exceeded', 'handed_over', 'shares_again', 'preemptible', 'edited', 'tried_now', 'picked', 'started', 'ready', 'unready', 'frozen', 'unfrozen', 'stopped', 'vanished', 'not_started', 'start_failed', 'retried', 'cluster_said', 'succeeded', 'failed', 'given_up', 'gone', 'cancelled_gone', 'cancelled_early', 'cancelled', 'stopped_by', 'deleted', 'owner_leaves', 'next_run', 'time_limit', 'time_limit_warned', 'service_removed', 'service_stopped', 'service_changes', 'service_shrinks', 'idle_warned', 'idle_snoozed', 'idle_stopped', 'idle_preemptible', 'session_kept', 'session_idle_warned', 'session_idle', 'session_end_warned', 'session_over', 'moved', 'claimed', 'claim_warned', 'own_jobs', 'not_idle', 'preempted', 'team_archived', 'owner_may_not', 'drained', 'node_exchanged', 'node_lost_gpus', 'portal_stopped', 'chosen_node_gone', 'chosen_node_closed', 'chosen_gpus_held', 'imported', 'imported_start', 'imported_end']), ('end_reason__in', ['', 'succeeded', 'failed', 'stopped', 'lost', 'start_failed', 'deleted', 'cancelled'])), name='ends_of_jobs'),
+            constraint=models.CheckConstraint(condition=models.Q(('end_code__in', ['', 'submitted', 'submitted_by_schedule', 'submitted_by_sweep', 'session_begun', 'replica_made', 'limit_exceeded', 'handed_over', 'shares_again', 'preemptible', 'edited', 'tried_now', 'picked', 'started', 'ready', 'unready', 'frozen', 'unfrozen', 'stopped', 'vanished', 'not_started', 'start_failed', 'retried', 'resumed', 'cluster_said', 'succeeded', 'failed', 'given_up', 'gone', 'cancelled_gone', 'cancelled_early', 'cancelled', 'stopped_by', 'deleted', 'owner_leaves', 'next_run', 'time_limit', 'time_limit_warned', 'sweep_cancelled', 'sweep_stopped', 'service_removed', 'service_stopped', 'service_changes', 'service_shrinks', 'idle_warned', 'idle_snoozed', 'idle_stopped', 'idle_preemptible', 'session_kept', 'session_idle_warned', 'session_idle', 'session_end_warned', 'session_over', 'moved', 'claimed', 'claim_warned', 'own_jobs', 'not_idle', 'preempted', 'team_archived', 'owner_may_not', 'drained', 'node_exchanged', 'node_lost_gpus', 'portal_stopped', 'chosen_node_gone', 'chosen_node_closed', 'chosen_gpus_held', 'imported', 'imported_start', 'imported_end']), ('end_reason__in', ['', 'succeeded', 'failed', 'stopped', 'lost', 'start_failed', 'deleted', 'cancelled'])), name='ends_of_jobs'),
         ),
         migrations.AddConstraint(
             model_name='jobevent',
-            constraint=models.CheckConstraint(condition=models.Q(('code__in', ['', 'submitted', 'submitted_by_schedule', 'session_begun', 'replica_made', 'limit_exceeded', 'handed_over', 'shares_again', 'preemptible', 'edited', 'tried_now', 'picked', 'started', 'ready', 'unready', 'frozen', 'unfrozen', 'stopped', 'vanished', 'not_started', 'start_failed', 'retried', 'cluster_said', 'succeeded', 'failed', 'given_up', 'gone', 'cancelled_gone', 'cancelled_early', 'cancelled', 'stopped_by', 'deleted', 'owner_leaves', 'next_run', 'time_limit', 'time_limit_warned', 'service_removed', 'service_stopped', 'service_changes', 'service_shrinks', 'idle_warned', 'idle_snoozed', 'idle_stopped', 'idle_preemptible', 'session_kept', 'session_idle_warned', 'session_idle', 'session_end_warned', 'session_over', 'moved', 'claimed', 'claim_warned', 'own_jobs', 'not_idle', 'preempted', 'team_archived', 'owner_may_not', 'drained', 'node_exchanged', 'node_lost_gpus', 'portal_stopped', 'chosen_node_gone', 'chosen_node_closed', 'chosen_gpus_held', 'imported', 'imported_start', 'imported_end'])), name='codes_of_job_events'),
+            constraint=models.CheckConstraint(condition=models.Q(('code__in', ['', 'submitted', 'submitted_by_schedule', 'submitted_by_sweep', 'session_begun', 'replica_made', 'limit_exceeded', 'handed_over', 'shares_again', 'preemptible', 'edited', 'tried_now', 'picked', 'started', 'ready', 'unready', 'frozen', 'unfrozen', 'stopped', 'vanished', 'not_started', 'start_failed', 'retried', 'resumed', 'cluster_said', 'succeeded', 'failed', 'given_up', 'gone', 'cancelled_gone', 'cancelled_early', 'cancelled', 'stopped_by', 'deleted', 'owner_leaves', 'next_run', 'time_limit', 'time_limit_warned', 'sweep_cancelled', 'sweep_stopped', 'service_removed', 'service_stopped', 'service_changes', 'service_shrinks', 'idle_warned', 'idle_snoozed', 'idle_stopped', 'idle_preemptible', 'session_kept', 'session_idle_warned', 'session_idle', 'session_end_warned', 'session_over', 'moved', 'claimed', 'claim_warned', 'own_jobs', 'not_idle', 'preempted', 'team_archived', 'owner_may_not', 'drained', 'node_exchanged', 'node_lost_gpus', 'portal_stopped', 'chosen_node_gone', 'chosen_node_closed', 'chosen_gpus_held', 'imported', 'imported_start', 'imported_end'])), name='codes_of_job_events'),
         ),
         migrations.RunSQL(migrations.RunSQL.noop, FORGOTTEN),
     ]

@@ -39,6 +39,7 @@ class EventCode(StrEnum):
     NOT_STARTED = "not_started"
     START_FAILED = "start_failed"
     RETRIED = "retried"
+    RESUMED = "resumed"
     CLUSTER_SAID = "cluster_said"
     # The end
     SUCCEEDED = "succeeded"

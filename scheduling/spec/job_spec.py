@@ -20,6 +20,7 @@ from accounting.core.old_names import contradictions
 from accounting.core.texts import not_storable, why_no_name
 from accounting.core.wording import fixed, shown
 from scheduling.spec import attachments, pod_fields, stored, yaml_core
+from scheduling.spec.checkpoints import Checkpoint
 from scheduling.spec.code import Code
 from scheduling.spec.labels import Labels
 from scheduling.spec.refused_values import RefusedAt, path_of
@@ -116,6 +117,7 @@ class JobSpec(BaseModel):
     expected_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
     deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
     retries: Retries = Retries()
+    checkpoint: Checkpoint = ""
 
     @field_validator("name", "command", "environment", "progress_pattern")
     @classmethod
@@ -339,6 +341,7 @@ ACCEPTED = {
     "deadline_hours": "more than 0 and up to 8760 hours, or empty for no deadline",
     "labels": "up to 10 keys with values, in the format of Kubernetes labels; values may be empty",
     "retries": "{times: 0 to 100, exit_codes: a list (optional), backoff_seconds: 1 to 3600 (optional)}",
+    "checkpoint": "a pattern such as step-*.pt, or ckpt-*/DONE for folders with the file DONE; or empty",
 }
 
 

@@ -464,6 +464,7 @@ class LocalBackend:
             "workers": workers,
             "code": gang.code.digest if gang.code else None,
             "endpoint": _probe_settings(gang.endpoint),
+            "checkpoint": gang.checkpoint,
             "confinement": self._confinement(gang, found, files, binds),
         }
 
@@ -496,7 +497,7 @@ class LocalBackend:
             "FAIRLOT_JOB_ID": str(gang.job_id),
             "FAIRLOT_EPOCH": str(gang.epoch),
             "FAIRLOT_GENERATION": gang.generation,
-            "FAIRLOT_CHECKPOINT_DIR": str(files.folder / "checkpoint"),
+            "FAIRLOT_CHECKPOINT_DIR": str(files.checkpoints),
             "FAIRLOT_PROGRESS": str(files.progress(worker.rank)),
             "FAIRLOT_EXAMPLES": str(self.examples),
         }

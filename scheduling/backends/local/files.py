@@ -80,6 +80,10 @@ class JobFiles:
     def log(self, rank: int) -> Path:
         return self.logs / f"rank-{rank}.log"
 
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoint"
+
     def progress(self, rank: int) -> Path:
         return self.folder / "tmp" / f"progress-{rank}"
 

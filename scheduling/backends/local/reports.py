@@ -47,6 +47,7 @@ def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
         ready_age=age_of("ready_at"),
         address=status.get("address", ""),
         why_not_ready=status.get("why_not_ready", ""),
+        resumed_from=status.get("resumed_from", ""),
     )
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduling.backends import opening
-from scheduling.backends.local import processes, removal, sandbox, secret_files
+from scheduling.backends.local import checkpoints, processes, removal, sandbox, secret_files
 from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock, write_json
 from scheduling.backends.local.pending_work import PendingWork
 from scheduling.backends.local.probe import Answer, Probe
@@ -224,6 +224,7 @@ class Supervisor:
             }
             self._confine()
             unpack = self._unpacking_code()
+            shared |= self._resume_from()
         except OSError as error:
             self._end(("start_failed", None, str(error)), grace=0)
             return
@@ -293,6 +294,17 @@ class Supervisor:
         port = self._reserve_port()
         self.status["address"] = f"127.0.0.1:{port}"
         return {"PORT": str(port), "FAIRLOT_PORT": str(port)}
+
+    def _resume_from(self) -> dict[str, str]:
+        """Finds the checkpoint from which the gang resumes, and returns the environment variable that names it.
+
+        Returns an empty dictionary if the job names no checkpoints.
+        """
+        pattern = self.gang.get("checkpoint")  # absent in orders of earlier releases
+        if not pattern:
+            return {}
+        self.status["resumed_from"] = name = checkpoints.newest(self.files, pattern)
+        return {"FAIRLOT_RESUME_FROM": str(self.files.checkpoints / name) if name else ""}
 
     def _start_probe(self) -> None:
         if "address" in self.status:

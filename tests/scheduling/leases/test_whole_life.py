@@ -15,11 +15,13 @@ from scheduling.backends.base import Phase
 from scheduling.backends.local.files import JobFiles
 from scheduling.clusters import backend_factory
 from scheduling.clusters.backend_factory import backend_for
+from scheduling.core.event_texts import text_of
 from scheduling.execution.operations import perform_operations
 from scheduling.execution.reconcile import observe, reconcile
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job, Lease, Operation
+from scheduling.models.event_codes import EventCode
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.retries import Retries
 from tests.scheduling.world import World, world
@@ -133,13 +135,13 @@ def test_a_failing_job_keeps_its_exit_code(lab: World) -> None:
 
 
 def test_a_program_that_fails_is_started_again_and_goes_on_from_its_checkpoint(lab: World) -> None:
-    # Fails with code 75 in its first attempt, after it has saved what it has counted.
+    # Fails with code 75 in its first attempt, after it has saved what it has counted, and while it saves more.
     program = """
-        saved=$FAIRLOT_CHECKPOINT_DIR/saved
-        if [ -e "$saved" ]; then echo "goes on at $(cat "$saved")"; exit 0; fi
-        echo 5 > "$saved"; exit 75
+        if [ -n "$FAIRLOT_RESUME_FROM" ]; then echo "goes on at $(cat "$FAIRLOT_RESUME_FROM")"; exit 0; fi
+        cd "$FAIRLOT_CHECKPOINT_DIR"; echo 5 > step-5.pt; echo 6 > step-6.pt.tmp; exit 75
     """
-    job = submit(lab, command=program, gpus=2, retries=Retries(times=1, exit_codes=[75], backoff_seconds=60))
+    retries = Retries(times=1, exit_codes=[75], backoff_seconds=60)
+    job = submit(lab, command=program, gpus=2, retries=retries, checkpoint="step-*")
     lab.fill()
     reaches(lab, job, Job.State.SUSPENDED)
     job.refresh_from_db()
@@ -150,6 +152,8 @@ def test_a_program_that_fails_is_started_again_and_goes_on_from_its_checkpoint(l
     lab.fill()
     reaches(lab, job, Job.State.SUCCEEDED)
     assert "goes on at 5" in log_of(lab, job)
+    [resumed] = job.events.filter(code=EventCode.RESUMED)
+    assert (resumed.epoch, text_of(resumed)) == (2, "Resumed from step-5.pt")
     ends = job.leases.order_by("epoch").values_list("end_reason", flat=True)
     assert list(ends) == [Lease.End.FAILED, Lease.End.SUCCEEDED]
     booked = sum(segment.gpu_seconds for segment in UsageSegment.objects.filter(job_id=job.pk))
