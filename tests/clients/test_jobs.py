@@ -113,6 +113,10 @@ class TestSubmit:
         assert done.exit_code == 2
         assert "Give a command after --, the path of a script, or -f FILE." in done.stderr
 
+    def test_an_option_is_not_taken_for_a_command(self, scene: Scene, fairlot) -> None:
+        done = fairlot(scene.people.bob, "submit", "--", "--gpus", "1", "true")
+        assert (done.exit_code, "Options stand before the command" in done.stderr) == (2, True)
+
     def test_the_portal_names_each_wrong_field(self, scene: Scene, fairlot) -> None:
         done = fairlot(scene.people.bob, "submit", "-w", 0, "--set", "colour=red", "true")
         assert (done.exit_code, done.stdout) == (2, "")

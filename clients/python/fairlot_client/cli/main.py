@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fairlot_client.cli.app import Root
-from fairlot_client.cli.commands import account, jobs
+from fairlot_client.cli.commands import account, administration, cluster, jobs, programs, reports
 from fairlot_client.cli.commands.completion import completion
 from fairlot_client.version import VERSION
 
@@ -36,6 +36,25 @@ for _command in (
     jobs.cancel,
     jobs.clone,
     jobs.preemptible,
+    programs.session,
+    programs.service,
+    programs.schedule,
+    cluster.top,
+    cluster.node,
+    cluster.cluster,
+    reports.share,
+    reports.trades,
+    reports.usage,
+    reports.statement,
+    reports.idle,
+    reports.limits,
+    reports.limit,
+    reports.budgets,
+    reports.request,
+    administration.team,
+    administration.secret,
+    administration.volumes,
+    administration.call,
     completion,
 ):
     cli.add_command(_command)

@@ -95,16 +95,24 @@ def job_options(command: C) -> C:
 
 
 def read_options(
-    *, file: Any, command: Sequence[str], options: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, str]]:
+    *,
+    file: Any,
+    command: Sequence[str],
+    options: Mapping[str, Any],
+    base: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the job specification, and the team and cluster as far as they are given.
 
-    The file counts least, then the lines of the script, then the command and the options. Raises UsageError if there is
-    nothing to run.
+    `base`, a specification to change, counts least; then the file, the lines of the script, and the options. Raises
+    UsageError if there is nothing to run.
     """
-    spec = read_file(file) if file else {}
-    place: dict[str, str] = {}
+    spec = dict(base or {}) | (read_file(file) if file else {})
+    place: dict[str, Any] = {}
     words = list(command)
+    if words and words[0].startswith("-") and words[0] != "-":
+        raise click.UsageError(
+            f"Options stand before the command, so {words[0]} would be a command. Move it forward."
+        )
     script = script_of(words)
     if script is not None:
         text, source = script
@@ -133,7 +141,7 @@ def overrides(spec: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, 
     return changed
 
 
-def place_of(options: Mapping[str, Any]) -> dict[str, str]:
+def place_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in ("team", "cluster") if options.get(name)}
 
 

@@ -1,0 +1,184 @@
+"""Commands that show the clusters, and those of operators for nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import click
+
+from fairlot_client.cli.app import App, with_app
+from fairlot_client.cli.arguments import chosen
+from fairlot_client.cli.output import Column, output_option, show_done, show_one, show_rows, watchable, when
+
+HOLDING = ("starting", "running", "stopping", "cancelling")
+
+
+@click.command()
+@click.option("--cluster", help="Only this cluster.")
+@click.option(
+    "--by",
+    type=click.Choice(["team", "owner", "job"]),
+    default="owner",
+    show_default=True,
+    help="What each row stands for.",
+)
+@watchable
+@with_app
+def top(app: App, cluster: str | None, by: str) -> None:
+    """Show who holds which GPUs now, largest first.
+
+    GPUs of jobs that you may not see are counted as "others".
+    """
+    owners = {job["id"]: job for state in HOLDING for job in app.client.list_jobs(state=state, page_size=200)}
+    held: Counter[tuple[str, ...]] = Counter()
+    free: Counter[tuple[str, str]] = Counter()
+    for one in app.client.gpu_map():
+        if cluster and one["name"] != cluster:
+            continue
+        for node in one["nodes"]:
+            kind = (one["name"], node["generation"])
+            used = node["gpus_of_others"]
+            if used:
+                held[*kind, "others"] += used
+            for allocation in node["allocations"]:
+                gpus = len(allocation["gpu_indices"])
+                used += gpus
+                held[*kind, *_holder(allocation, owners.get(allocation["job"]), by)] += gpus
+            free[kind] += (node["gpus"] - used) * (node["state"] == "ready")
+    rows = [
+        {"cluster": key[0], "generation": key[1], "gpus": gpus}
+        | dict(zip(("team", "owner", "job"), key[2:], strict=False))
+        for key, gpus in held.most_common()
+    ]
+    rows += [
+        {"cluster": key[0], "generation": key[1], "gpus": gpus, "team": "free"} for key, gpus in free.items()
+    ]
+    columns: list[Column] = [
+        ("CLUSTER", "cluster"),
+        ("GPU TYPE", "generation"),
+        ("GPUS", "gpus"),
+        ("TEAM", "team"),
+    ]
+    more: dict[str, list[Column]] = {"team": [], "owner": [("OWNER", "owner")]}
+    show_rows(app, rows, columns + more.get(by, [("OWNER", "owner"), ("JOB", "job")]), name="team")
+
+
+def _holder(allocation: Any, job: Any, by: str) -> tuple[str, ...]:
+    team = (allocation["team"],)
+    owner = (*team, job["owner"] if job else "")
+    return {"team": team, "owner": owner, "job": (*owner, str(allocation["job"]))}[by]
+
+
+@click.group()
+def node() -> None:
+    """Show nodes, and take them out of use."""
+
+
+@node.command("list")
+@click.option("--cluster", help="Only nodes of this cluster.")
+@watchable
+@with_app
+def list_nodes(app: App, cluster: str | None) -> None:
+    """List the nodes of all clusters with their GPUs."""
+    rows = [
+        {"cluster": one["name"], "free": _free(row), **row}
+        for one in app.client.gpu_map()
+        if cluster in {None, one["name"]}
+        for row in one["nodes"]
+    ]
+    columns: list[Column] = [
+        ("CLUSTER", "cluster"), ("NODE", "name"), ("GPU TYPE", "generation"), ("GPUS", "gpus"), ("FREE", "free"),
+        ("STATE", "state"), ("REASON", "state_reason"),
+    ]  # fmt: skip
+    show_rows(app, rows, columns, name="name")
+
+
+def _free(node: Any) -> int:
+    used = sum(len(one["gpu_indices"]) for one in node["allocations"])
+    return int(node["gpus"] - used - node["gpus_of_others"])
+
+
+DRAINED: list[Column] = [
+    ("node", "name"), ("state", "state"), ("reason", "state_reason"), ("deadline", when("drain_deadline")),
+    ("jobs", lambda it: "\n".join(f"{job['job']} {job['name']} ({job['gpus']} GPUs)" for job in it["jobs"])),
+    ("other jobs", "hidden_jobs"),
+]  # fmt: skip
+
+
+@node.command()
+@click.argument("cluster")
+@click.argument("name")
+@watchable
+@with_app
+def show(app: App, cluster: str, name: str) -> None:
+    """Show a node, and which jobs must end before it is drained."""
+    show_one(app, app.client.get_drain(cluster, name), DRAINED, name="name")
+
+
+@node.command()
+@click.argument("cluster")
+@click.argument("name")
+@click.option("--reason", required=True, help="Why; users see it.")
+@click.option(
+    "--mode",
+    type=click.Choice(["finish", "deadline", "now"]),
+    help="Wait until jobs end, stop them at --deadline, or stop them now.",
+)
+@click.option("--deadline", help="Time at which jobs are stopped, such as 2026-12-01T08:00Z.")
+@output_option
+@with_app
+def drain(app: App, cluster: str, name: str, **options: Any) -> None:
+    """Take a node out of use. For operators."""
+    done = app.client.drain_node(cluster, name, **chosen(options))
+    show_done(
+        app,
+        f"Node {name} is {done['state']}; {len(done['jobs']) + done['hidden_jobs']} jobs are on it.",
+        done,
+    )
+
+
+@node.command()
+@click.argument("cluster")
+@click.argument("name")
+@output_option
+@with_app
+def undrain(app: App, cluster: str, name: str) -> None:
+    """Return a node to use. For operators."""
+    done = app.client.undrain_node(cluster, name)
+    show_done(app, f"Node {name} is {done['state']}.", done, name="name")
+
+
+@click.group()
+def cluster() -> None:
+    """Show and check clusters. For operators."""
+
+
+@cluster.command("list")
+@output_option
+@with_app
+def list_clusters(app: App) -> None:
+    """List the attached clusters."""
+    columns: list[Column] = [("NAME", "name"), ("BACKEND", "backend"), ("DETACHED", when("detached_at"))]
+    show_rows(app, app.client.list_clusters(), columns, name="name")
+
+
+@cluster.command("check")
+@click.argument("name")
+@output_option
+@with_app
+def check_cluster(app: App, name: str) -> None:
+    """Check now whether Fairlot reaches a cluster and has the rights that it needs."""
+    made = app.client.check_cluster(name)
+    show_done(app, f"Checked {name}.", made, name="name")
+
+
+@cluster.command("policy")
+@click.argument("name")
+@output_option
+@with_app
+def show_policy(app: App, name: str) -> None:
+    """Show the scheduling policy of a cluster."""
+    if app.output == "table":
+        app.output = "yaml"
+    show_one(app, app.client.get_policy(name), [])

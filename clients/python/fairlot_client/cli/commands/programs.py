@@ -1,0 +1,404 @@
+"""Commands for sessions, services and schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fairlot_client.cli import finding
+from fairlot_client.cli.app import App, talk, with_app
+from fairlot_client.cli.arguments import chosen
+from fairlot_client.cli.output import (
+    Column,
+    limit_options,
+    output_option,
+    show_done,
+    show_one,
+    show_rows,
+    taken,
+    watchable,
+    when,
+)
+from fairlot_client.cli.spec import job_options, read_options
+
+WORDS = {"allow_interspersed_args": False}
+SHORTEST, LONGEST = 0.5, 5.0  # seconds between two looks
+
+
+def filters(command: Any) -> Any:
+    """Adds the filters and the limit of a list."""
+    command = click.option("-u", "--owner", help="Only those of this user.")(limit_options(command))
+    return click.option("-t", "--team", help="Only those of this team.")(command)
+
+
+@click.group()
+def session() -> None:
+    """Work interactively on GPUs, for example in a notebook."""
+
+
+SESSIONS: list[Column] = [
+    ("ID", "id"), ("NAME", "name"), ("STATE", "state"), ("READY", "ready"), ("TEAM", "team"), ("OWNER", "owner"),
+    ("ENDS", when("ends_at")), ("REASON", "reason"),
+]  # fmt: skip
+SESSION: list[Column] = [
+    ("id", "id"), ("name", "name"), ("state", "state"), ("ready", "ready"), ("why", "sentence"), ("team", "team"),
+    ("owner", "owner"), ("cluster", "cluster"), ("idle timeout (minutes)", "idle_timeout_minutes"),
+    ("stops if unused", when("idle_ends_at")), ("time limit (hours)", "time_limit_hours"), ("ends", when("ends_at")),
+    ("end", "end_message"), ("last lines", lambda it: "\n".join(it["last_lines"])),
+]  # fmt: skip
+
+
+@session.command("list")
+@filters
+@click.option("--ended", is_flag=True, help="Also sessions that have ended.")
+@watchable
+@with_app
+def list_sessions(app: App, limit: int, everything: bool, ended: bool, **options: Any) -> None:
+    """List sessions, newest first."""
+    found = app.client.list_sessions(**chosen(options))
+    wanted = (one for one in found if ended or one["state"] not in finding.ENDED)
+    show_rows(app, taken(wanted, limit, everything), SESSIONS)
+
+
+@session.command("show")
+@finding.argument("session")
+@watchable
+@with_app
+def show_session(app: App, session: str) -> None:
+    """Show a session, given by its id or name."""
+    show_one(app, app.client.get_session(finding.session_id_of(app, session)), SESSION)
+
+
+@session.command("open", context_settings=WORDS)
+@job_options
+@click.option("--idle-minutes", type=int, help="Minutes without use after which the session is stopped.")
+@click.option("--hours", type=int, help="Hours after which the session is stopped.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until the session answers.")
+@output_option
+@with_app
+def open_session(
+    app: App, *, file: Any, command: Any, even_if_never: bool, no_wait: bool, idle_minutes: int | None,
+    hours: int | None, **options: Any,
+) -> None:  # fmt: skip
+    """Start a session, wait until it answers, and print the address of its page.
+
+    Takes the arguments of `fairlot submit`; the program must answer at a port.
+
+    \b
+    fairlot session open --gpus 1 --port 8888 -- jupyter lab --port 8888
+    """
+    spec, place = read_options(file=file, command=command, options=options)
+    limits = chosen({"idle_timeout_minutes": idle_minutes, "time_limit_hours": hours})
+    made = app.client.start_session(spec=spec, even_if_never=even_if_never, **place, **limits)
+    talk(f'Started session {made["id"]} "{made["name"]}".')
+    pause, said = SHORTEST, ""
+    while not (no_wait or made["ready"] or made["state"] in finding.ENDED):
+        if made["sentence"] != said:
+            said = made["sentence"]
+            talk(said)
+        app.pause(pause)
+        pause = min(LONGEST, pause * 1.5)
+        made = app.client.get_session(made["id"])
+    if made["state"] in finding.ENDED:
+        raise click.ClickException(f"Session {made['id']} has ended: {made['end_message'] or made['state']}")
+    if app.output == "table":
+        click.echo(f"{app.client.url}/sessions/{made['id']}/")
+    else:
+        show_one(app, made, SESSION)
+
+
+@session.command("keep")
+@finding.argument("session")
+@output_option
+@with_app
+def keep_session(app: App, session: str) -> None:
+    """Restart the idle timeout of a session."""
+    made = app.client.keep_session(finding.session_id_of(app, session))
+    show_done(app, f"Session {made['id']} is kept.", made)
+
+
+@session.command("stop")
+@finding.argument("session")
+@with_app
+def stop_session(app: App, session: str) -> None:
+    """Stop a session."""
+    found = finding.session_id_of(app, session)
+    app.client.stop_session(found)
+    talk(f"Stopped session {found}.")
+
+
+@click.group()
+def service() -> None:
+    """Keep replicas of a server running."""
+
+
+SERVICES: list[Column] = [
+    ("ID", "id"), ("NAME", "name"), ("STATUS", "status"), ("READY", lambda it: f"{it['ready']}/{it['replicas']}"),
+    ("REVISION", "revision"), ("TEAM", "team"), ("OWNER", "owner"), ("URL", "url"),
+]  # fmt: skip
+SERVICE: list[Column] = [
+    ("id", "id"), ("name", "name"), ("status", "status"), ("trouble", "trouble"), ("url", "url"),
+    ("ready", lambda it: f"{it['ready']} of {it['replicas']}"), ("revision", "revision"), ("team", "team"),
+    ("owner", "owner"), ("cluster", "cluster"), ("created", when("created_at")),
+    ("replicas", lambda it: "\n".join(
+        f"job {one['job_id']} {one['state']}{' ready' if one['ready'] else ''} {one['reason'] or one['why_not_ready']}"
+        for one in it.get("members", []))),
+]  # fmt: skip
+
+
+@service.command("list")
+@filters
+@watchable
+@with_app
+def list_services(app: App, limit: int, everything: bool, **options: Any) -> None:
+    """List services, newest first."""
+    found = app.client.list_services(**chosen(options))
+    show_rows(app, taken(found, limit, everything), SERVICES)
+
+
+@service.command("show")
+@finding.argument("service")
+@watchable
+@with_app
+def show_service(app: App, service: str) -> None:
+    """Show a service, given by its id or name, and its replicas."""
+    show_one(app, app.client.get_service(finding.service_id_of(app, service)), SERVICE)
+
+
+@service.command("create", context_settings=WORDS)
+@job_options
+@click.option("--replicas", type=int, help="Number of replicas.")
+@output_option
+@with_app
+def create_service(
+    app: App, *, file: Any, command: Any, even_if_never: bool, replicas: int | None, **options: Any
+) -> None:
+    """Create a service. Takes the arguments of `fairlot submit`; the program must answer at a port."""
+    spec, place = read_options(file=file, command=command, options=options)
+    made = app.client.create_service(
+        spec=spec, even_if_never=even_if_never, **place, **chosen({"replicas": replicas})
+    )
+    talk(f'Created service {made["id"]} "{made["name"]}".')
+    if app.output == "table":
+        click.echo(made["id"])
+    else:
+        show_one(app, made, SERVICE)
+
+
+@service.command("scale")
+@finding.argument("service")
+@click.argument("replicas", type=int)
+@output_option
+@with_app
+def scale(app: App, service: str, replicas: int) -> None:
+    """Change the number of replicas of a service."""
+    made = app.client.change_service(finding.service_id_of(app, service), replicas=replicas)
+    show_done(app, f"Service {made['id']} has {made['replicas']} replicas from now on.", made)
+
+
+@service.command("update")
+@finding.argument("service")
+@job_options
+@output_option
+@with_app
+def update_service(
+    app: App, *, service: str, file: Any, command: Any, even_if_never: bool, **options: Any
+) -> None:
+    """Roll out a new revision of a service.
+
+    Takes the arguments of `fairlot submit`; a COMMAND stands after --. Without -f and COMMAND, options replace fields
+    of the present revision.
+    """
+    found = finding.service_id_of(app, service)
+    base: dict[str, Any] = {}
+    if not file and not command:
+        base = max(app.client.get_service(found)["revisions"], key=lambda one: one["number"])["spec"]
+    spec, _ = read_options(file=file, command=command, options=options, base=base)
+    made = app.client.change_service(found, spec=spec)
+    show_done(app, f"Service {made['id']} rolls out revision {made['revision']}.", made)
+
+
+@service.command("rollback")
+@finding.argument("service")
+@click.argument("revision", type=int)
+@output_option
+@with_app
+def rollback(app: App, service: str, revision: int) -> None:
+    """Return a service to an earlier revision."""
+    made = app.client.roll_back_service(finding.service_id_of(app, service), revision=revision)
+    show_done(app, f"Service {made['id']} rolls out revision {made['revision']}.", made)
+
+
+@service.command("stop")
+@finding.argument("service")
+@output_option
+@with_app
+def stop_service(app: App, service: str) -> None:
+    """Stop all replicas of a service, and keep the service."""
+    made = app.client.change_service(finding.service_id_of(app, service), stopped=True)
+    show_done(app, f"Service {made['id']} is stopped.", made)
+
+
+@service.command("start")
+@finding.argument("service")
+@output_option
+@with_app
+def start_service(app: App, service: str) -> None:
+    """Start a stopped service again."""
+    made = app.client.change_service(finding.service_id_of(app, service), stopped=False)
+    show_done(app, f"Service {made['id']} is started.", made)
+
+
+@service.command("remove")
+@finding.argument("service")
+@with_app
+def remove_service(app: App, service: str) -> None:
+    """Remove a service and stop its replicas."""
+    found = finding.service_id_of(app, service)
+    app.client.remove_service(found)
+    talk(f"Removed service {found}.")
+
+
+@service.command("events")
+@finding.argument("service")
+@limit_options
+@watchable
+@with_app
+def service_events(app: App, service: str, limit: int, everything: bool) -> None:
+    """List what happened to a service, newest first."""
+    found = app.client.list_service_events(finding.service_id_of(app, service))
+    show_rows(app, taken(found, limit, everything), [("TIME", when("at")), ("EVENT", "text")])
+
+
+@click.group()
+def schedule() -> None:
+    """Run jobs at set times."""
+
+
+SCHEDULES: list[Column] = [
+    ("ID", "id"), ("NAME", "name"), ("WHEN", "expression"), ("ZONE", "time_zone"), ("NEXT", when("next_due_at")),
+    ("TEAM", "team"), ("OWNER", "owner"), ("PAUSED", "paused_reason"),
+]  # fmt: skip
+SCHEDULE: list[Column] = [
+    ("id", "id"), ("name", "name"), ("when", "expression"), ("means", "words"), ("zone", "time_zone"),
+    ("notes", lambda it: "\n".join(it.get("notes", []))), ("next", when("next_due_at")),
+    ("paused", when("paused_at")), ("why paused", "paused_reason"), ("missed runs", "missed"),
+    ("overlap", "overlap"), ("team", "team"), ("owner", "owner"), ("cluster", "cluster"),
+    ("command", lambda it: it["spec"].get("command")),
+]  # fmt: skip
+RUNS: list[Column] = [
+    ("ID", "id"), ("DUE", when("due_at")), ("OUTCOME", "outcome"), ("JOB", "job_id"), ("BY", "asked_by"),
+    ("TEXT", "text"),
+]  # fmt: skip
+
+
+@schedule.command("list")
+@filters
+@watchable
+@with_app
+def list_schedules(app: App, limit: int, everything: bool, **options: Any) -> None:
+    """List schedules, newest first."""
+    found = app.client.list_schedules(**chosen(options))
+    show_rows(app, taken(found, limit, everything), SCHEDULES)
+
+
+@schedule.command("show")
+@finding.argument("schedule")
+@watchable
+@with_app
+def show_schedule(app: App, schedule: str) -> None:
+    """Show a schedule, given by its id or name."""
+    show_one(app, app.client.get_schedule(finding.schedule_id_of(app, schedule)), SCHEDULE)
+
+
+@schedule.command("create", context_settings=WORDS)
+@click.option(
+    "--when", "expression", required=True, help="Cron expression or ISO 8601 repeat, such as '30 2 * * *'."
+)
+@click.option("--zone", "time_zone", help="Time zone, such as Europe/Berlin; by default UTC.")
+@click.option("--missed", type=click.Choice(["skip", "once", "all"]), help="What happens to missed runs.")
+@click.option(
+    "--overlap",
+    type=click.Choice(["allow", "forbid", "replace"]),
+    help="What happens if an earlier run goes on.",
+)
+@job_options
+@output_option
+@with_app
+def create_schedule(
+    app: App, *, file: Any, command: Any, even_if_never: bool, expression: str, time_zone: str | None,
+    missed: Any, overlap: Any, **options: Any,
+) -> None:  # fmt: skip
+    """Submit a job at set times. Takes the arguments of `fairlot submit`.
+
+    \b
+    fairlot schedule create --when '30 2 * * MON-FRI' --zone Europe/Berlin -- python nightly.py
+    """
+    if even_if_never:
+        raise click.UsageError(
+            "A schedule does not accept --even-if-never: jobs that can never run are refused."
+        )
+    spec, place = read_options(file=file, command=command, options=options)
+    terms = chosen({"time_zone": time_zone, "missed": missed, "overlap": overlap})
+    made = app.client.create_schedule(spec=spec, expression=expression, **place, **terms)
+    talk(f'Created schedule {made["id"]} "{made["name"]}".')
+    if app.output == "table":
+        click.echo(made["id"])
+    else:
+        show_one(app, made, SCHEDULE)
+
+
+@schedule.command("pause")
+@finding.argument("schedule")
+@output_option
+@with_app
+def pause(app: App, schedule: str) -> None:
+    """Pause a schedule."""
+    made = app.client.pause_schedule(finding.schedule_id_of(app, schedule))
+    show_done(app, f"Schedule {made['id']} is paused.", made)
+
+
+@schedule.command("resume")
+@finding.argument("schedule")
+@output_option
+@with_app
+def resume(app: App, schedule: str) -> None:
+    """Resume a paused schedule."""
+    made = app.client.resume_schedule(finding.schedule_id_of(app, schedule))
+    show_done(app, f"Schedule {made['id']} is resumed.", made)
+
+
+@schedule.command("run")
+@finding.argument("schedule")
+@output_option
+@with_app
+def run_schedule(app: App, schedule: str) -> None:
+    """Run a schedule now, and print the id of the job."""
+    made = app.client.run_schedule(finding.schedule_id_of(app, schedule))
+    talk(f"The run was {made['outcome']}. {made['text']}".strip())
+    if app.output != "table":
+        show_one(app, made, [])
+    elif made["job_id"] is not None:
+        click.echo(made["job_id"])
+
+
+@schedule.command("runs")
+@finding.argument("schedule")
+@limit_options
+@watchable
+@with_app
+def list_runs(app: App, schedule: str, limit: int, everything: bool) -> None:
+    """List the runs of a schedule, newest first."""
+    found = app.client.list_schedule_runs(finding.schedule_id_of(app, schedule))
+    show_rows(app, taken(found, limit, everything), RUNS)
+
+
+@schedule.command("delete")
+@finding.argument("schedule")
+@with_app
+def delete_schedule(app: App, schedule: str) -> None:
+    """Delete a schedule. Its jobs stay."""
+    found = finding.schedule_id_of(app, schedule)
+    app.client.delete_schedule(found)
+    talk(f"Deleted schedule {found}.")

@@ -1,0 +1,243 @@
+"""Commands for sessions, services, schedules, clusters, reports, limits, requests, teams and secrets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from accounting.models import Membership, Quota, Request
+from scheduling.models import Job, Node, Schedule, Secret, Service
+from tests.portal.scene import Scene, with_a_session
+
+READS = [
+    ("bob", "whoami", "astro (member"),
+    ("bob", "service list", "ready|0/"),
+    ("bob", "service show {service}", "ready"),
+    ("bob", "service events {service}", "TIME"),
+    ("bob", "schedule list", "WHEN"),
+    ("bob", "schedule show {schedule}", "means"),
+    ("bob", "schedule runs {schedule}", "OUTCOME"),
+    ("bob", "session list", "supernova-notes"),
+    ("bob", "session show supernova-notes", "idle timeout"),
+    ("bob", "top", "bob"),
+    ("bob", "top --by job", "JOB"),
+    ("bob", "top --by team --cluster lab", "astro"),
+    ("bob", "node list", "v100-0"),
+    ("bob", "share", "V100"),
+    ("bob", "trades", "PRICE"),
+    ("bob", "usage", "GPU-HOURS"),
+    ("bob", "usage --by job --csv", ","),
+    ("alice", "statement --format csv", ","),
+    ("alice", "limits", "KIND"),
+    ("alice", "budgets --team astro -o json", "["),
+    ("alice", "request list", "WANTED"),
+    ("alice", "request show {request}", "reason"),
+    ("alice", "team members", "manager"),
+    ("bob", "secret list", "KEYS"),
+    ("bob", "volumes", "READ ONLY"),
+    ("olga", "cluster list", "lab"),
+    ("olga", "cluster policy lab", "gandiva"),
+    ("olga", "node show lab v100-0", "ready"),
+    ("bob", "api GET /me", "bob"),
+]
+
+
+def words(scene: Scene, line: str) -> list[str]:
+    ids = {name: getattr(scene, name).pk for name in ("service", "schedule", "request")}
+    return line.format(**ids).split()
+
+
+@pytest.mark.parametrize(("user", "line", "said"), READS, ids=lambda one: one)
+def test_reading_commands_show_a_table_and_no_error(
+    scene: Scene, fairlot, user: str, line: str, said: str
+) -> None:
+    with_a_session(scene)
+    done = fairlot(getattr(scene.people, user), *words(scene, line))
+    assert done.exit_code == 0, done.stderr
+    assert any(one in done.stdout for one in said.split("|"))
+
+
+@pytest.mark.parametrize("line", ["top", "share", "usage", "service show {service}", "schedule list"])
+def test_they_also_write_json_and_yaml_with_the_same_data(scene: Scene, fairlot, line: str) -> None:
+    as_json = fairlot(scene.people.bob, *words(scene, line), "-o", "json").stdout
+    as_yaml = fairlot(scene.people.bob, *words(scene, line), "-o", "yaml").stdout
+    ignored = {"begins", "ends"}  # of a period that ends now
+    data, same = json.loads(as_json), yaml.safe_load(as_yaml)
+    if isinstance(data, dict):
+        data, same = (
+            {k: v for k, v in one.items() if k not in ignored | {"generations"}} for one in (data, same)
+        )
+    assert data
+    assert json.dumps(data) == json.dumps(same)
+
+
+def test_top_counts_each_gpu_once_and_hides_other_teams(scene: Scene, fairlot) -> None:
+    for user in (scene.people.bob, scene.people.olga):
+        rows = json.loads(fairlot(user, "top", "-o", "json").stdout)
+        assert sum(row["gpus"] for row in rows) == sum(Node.objects.values_list("gpus", flat=True)) == 8
+    shown = fairlot(scene.people.charlie, "top").stdout
+    assert "others" in shown
+    assert "bob" not in shown
+
+
+def test_other_teams_services_and_schedules_do_not_exist(scene: Scene, fairlot) -> None:
+    for line in (
+        "service show {service}",
+        "schedule run {schedule}",
+        "service remove {service}",
+        "request show {request}",
+    ):
+        done = fairlot(scene.people.charlie, *words(scene, line))
+        assert (done.exit_code, done.stdout) == (4, "")
+
+
+class TestSessions:
+    def test_one_is_opened_waited_for_and_stopped(self, scene: Scene, fairlot) -> None:
+        bob = scene.people.bob
+
+        def pause() -> None:
+            Job.objects.filter(pk=Job.objects.latest("pk").pk).update(
+                state="failed", end_message="no space", ended_at="2026-11-27T00:00Z"
+            )
+
+        opened = ["session", "open", "--port", 8000, "--hours", 3]
+        done = fairlot(bob, *opened, "--no-wait", "sleep", 9)
+        assert done.exit_code == 0, done.stderr
+        job = Job.objects.latest("pk")
+        assert (done.stdout, job.session.longest_hours) == (f"http://testserver/sessions/{job.pk}/\n", 3)
+        assert fairlot(bob, "session", "keep", job.pk).exit_code in {0, 1}  # refused before it runs
+        assert fairlot(bob, "session", "stop", "sleep").exit_code == 0
+        assert Job.objects.get(pk=job.pk).state == "cancelled"
+        ended = fairlot(bob, *opened, "sleep", 9, pause=pause)
+        assert ended.exit_code == 1
+        assert "has ended: no space" in ended.stderr
+
+    def test_a_session_without_a_port_is_refused(self, scene: Scene, fairlot) -> None:
+        done = fairlot(scene.people.bob, "session", "open", "serve")
+        assert done.exit_code in {1, 2}
+        assert "port" in done.stderr
+
+
+class TestServices:
+    def test_one_is_created_scaled_updated_stopped_and_removed(self, scene: Scene, fairlot) -> None:
+        bob = scene.people.bob
+        made = fairlot(
+            bob, "service", "create", "--port", 8000, "-n", "chat", "--replicas", 1, "serve"
+        ).stdout.strip()
+        service = Service.objects.get(pk=made)
+        for line in (
+            "scale chat 2",
+            "update chat -e A=1",
+            "rollback chat 1",
+            "stop chat",
+            "start chat",
+            "remove chat",
+        ):
+            done = fairlot(bob, "service", *line.split())
+            assert done.exit_code == 0, (line, done.stderr)
+        service.refresh_from_db()
+        assert service.replicas == 2
+        assert service.removed_at
+        spec = service.revisions.get(number=2).spec
+        assert (spec["command"], spec["variables"]) == ("serve", {"A": "1"})
+
+
+class TestSchedules:
+    def test_one_is_created_paused_resumed_run_and_deleted(self, scene: Scene, fairlot) -> None:
+        bob = scene.people.bob
+        terms = ["--when", "30 2 * * *", "--zone", "Europe/Berlin", "--overlap", "allow"]
+        made = fairlot(bob, "schedule", "create", *terms, "-n", "nightly", "true").stdout.strip()
+        schedule = Schedule.objects.get(pk=made)
+        assert fairlot(bob, "schedule", "pause", "nightly").exit_code == 0
+        schedule.refresh_from_db()
+        assert (schedule.time_zone, schedule.paused_at is None) == ("Europe/Berlin", False)
+        assert fairlot(bob, "schedule", "resume", "nightly").exit_code == 0
+        job = fairlot(bob, "schedule", "run", "nightly").stdout.strip()
+        assert Job.objects.get(pk=job).name.startswith("nightly")
+        assert fairlot(bob, "schedule", "delete", "nightly").exit_code == 0
+        schedule.refresh_from_db()
+        assert schedule.deleted_at
+
+    def test_a_wrong_expression_is_explained(self, scene: Scene, fairlot) -> None:
+        done = fairlot(scene.people.bob, "schedule", "create", "--when", "at night", "true")
+        assert (done.exit_code, "Accepted forms: " in done.stderr) == (1, True)
+
+
+def test_a_node_is_drained_and_returned(scene: Scene, fairlot) -> None:
+    olga = scene.people.olga
+    done = fairlot(olga, "node", "drain", "lab", "a100-0", "--reason", "new fan")
+    assert (done.exit_code, Node.objects.get(name="a100-0").state) == (0, "drained")
+    assert fairlot(olga, "node", "undrain", "lab", "a100-0").exit_code == 0
+    assert Node.objects.get(name="a100-0").state == "ready"
+    assert fairlot(scene.people.bob, "node", "drain", "lab", "a100-0", "--reason", "mine").exit_code == 4
+
+
+def test_limits_are_set_and_removed(scene: Scene, fairlot) -> None:
+    ada = scene.people.ada
+    made = fairlot(ada, "limit", "set", "bio", "gpus", 3, "--user", "charlie", "-o", "name").stdout.strip()
+    assert Quota.objects.get(pk=made).user == scene.people.charlie
+    assert fairlot(ada, "limit", "remove", made).exit_code == 0
+    assert made not in fairlot(ada, "limits", "--team", "bio", "-o", "name").stdout.split()
+
+
+def test_requests_are_made_and_decided(scene: Scene, fairlot) -> None:
+    alice, ada = scene.people.alice, scene.people.ada
+    tickets = fairlot(alice, "request", "tickets", 300, "--reason", "paper", "-o", "name").stdout.strip()
+    limit = fairlot(alice, "request", "limit", "gpus", 64, "--reason", "paper", "-o", "name").stdout.strip()
+    assert Request.objects.get(pk=tickets).tenant == scene.people.astro
+    assert fairlot(ada, "request", "approve", tickets, "--answer", "granted").exit_code == 0
+    assert fairlot(alice, "request", "withdraw", limit).exit_code == 0
+    other = fairlot(alice, "request", "tickets", 301, "--reason", "more", "-o", "name").stdout.strip()
+    assert fairlot(ada, "request", "decline", other, "--answer", "no").exit_code == 0
+    states = [Request.objects.get(pk=pk).state for pk in (tickets, limit, other)]
+    assert states == ["approved", "withdrawn", "declined"]
+
+
+class TestTeams:
+    def test_members_are_added_changed_and_removed(self, scene: Scene, fairlot) -> None:
+        alice = scene.people.alice
+        assert fairlot(alice, "team", "add", "astro", "charlie", "--role", "viewer").exit_code == 0
+        assert fairlot(alice, "team", "change", "astro", "charlie", "--tickets", 7).exit_code == 0
+        found = Membership.objects.get(tenant=scene.people.astro, user=scene.people.charlie)
+        assert (found.role, found.tickets) == ("viewer", 7)
+        assert fairlot(alice, "team", "remove", "astro", "charlie").exit_code == 0
+
+    def test_a_dry_run_shows_shares_and_changes_nothing(self, scene: Scene, fairlot) -> None:
+        ada, astro = scene.people.ada, scene.people.astro
+        before = astro.tickets
+        done = fairlot(ada, "team", "tickets", "astro", 500, "--dry-run")
+        assert (done.exit_code, "SHARE NOW" in done.stdout) == (0, True)
+        astro.refresh_from_db()
+        assert astro.tickets == before
+        assert fairlot(ada, "team", "tickets", "astro", 500).exit_code == 0
+        assert fairlot(ada, "team", "create", "Chem", "--tickets", 10, "-o", "name").stdout == "chem\n"
+        assert fairlot(ada, "team", "archive", "chem").exit_code == 0
+        assert fairlot(ada, "team", "archive", "chem", "--undo").exit_code == 0
+        astro.refresh_from_db()
+        assert astro.tickets == 500
+
+    def test_who_is_in_no_or_several_teams_must_name_one(self, scene: Scene, fairlot) -> None:
+        done = fairlot(scene.people.olga, "share")
+        assert (done.exit_code, "Give a team with --team. Yours: none." in done.stderr) == (2, True)
+
+
+def test_the_value_of_a_secret_comes_from_stdin_only(scene: Scene, fairlot) -> None:
+    bob = scene.people.bob
+    made = fairlot(bob, "secret", "create", "token", "-o", "name", input="s3cret\n")
+    assert Secret.objects.filter(pk=made.stdout.strip(), name="token").exists()
+    assert "s3cret" not in made.output
+    typed = fairlot(bob, "secret", "replace", made.stdout.strip(), input="other\n", terminal=True)
+    assert typed.exit_code == 0
+    assert fairlot(bob, "secret", "delete", made.stdout.strip()).exit_code == 0
+
+
+def test_the_api_is_called_with_a_query_and_a_body(scene: Scene, fairlot) -> None:
+    bob = scene.people.bob
+    done = fairlot(bob, "api", "get", "/api/v1/jobs", "-q", "q=supernova-next")
+    assert [job["name"] for job in json.loads(done.stdout)["items"]] == ["supernova-next"]
+    body = json.dumps({"spec": {"name": "raw", "command": "true"}})
+    assert json.loads(fairlot(bob, "api", "POST", "jobs", "-d", "-", input=body).stdout)["name"] == "raw"
+    assert fairlot(bob, "api", "POST", "jobs", "-d", "-", input="{").exit_code == 2
+    assert fairlot(bob, "api", "GET", "/moons").exit_code == 4
