@@ -35,3 +35,44 @@ class FilePage(Schema):
     items: list[FileEntry]
     next: str | None
     is_cut: bool = Field(description="Whether the folder has more entries than Fairlot reads.")
+
+
+class Deletion(Schema):
+    """The wish to delete the files of a job, which a worker fulfils soon."""
+
+    wanted_at: datetime
+    bytes: int = Field(description="The space of the last measurement; 0 before the first.")
+
+
+class JobStorage(Schema):
+    """The disk space that the files of a job take, as it was measured last."""
+
+    job: int
+    name: str
+    team: str
+    owner: str
+    state: str
+    bytes: int
+    parts: dict[str, int] = Field(
+        description="The bytes of each part, such as `work`, `checkpoint` and `logs`."
+    )
+    files: int
+    is_complete: bool = Field(description="Whether the measurement reached all files.")
+    measured_at: datetime | None = Field(description="Null before the first measurement.")
+    deletion_wanted_at: datetime | None = Field(
+        description="When a user had the files deleted; null if nobody has."
+    )
+    deleted_at: datetime | None = Field(
+        description="When Fairlot deletes the files; null if the job has not ended, or they are kept for ever."
+    )
+
+
+class StoragePage(Schema):
+    """A page of jobs with files, biggest first.
+
+    To get the next page, call the endpoint again with the parameter `page` set to `next`, which is null on the last
+    page.
+    """
+
+    items: list[JobStorage]
+    next: int | None

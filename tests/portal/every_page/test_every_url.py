@@ -261,6 +261,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:job_files": API_ASTRO,
     "api-1:job_files_content?path=work/nothing": dict.fromkeys(WHO, 404) | {ANONYMOUS: 401},
     "api-1:job_files_archive": API_ASTRO,
+    "api-1:storage": API,
+    "api-1:storage?team=astro": API,
     "api-1:job_scheduling": API_ASTRO,
     "api-1:gpu_map": API,
     "api-1:gpu_map_at_old_path": API,

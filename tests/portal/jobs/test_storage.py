@@ -98,3 +98,30 @@ def test_more_jobs_take_no_more_queries(measured: Scene, browser_of: Callable[..
 def test_files_that_are_gone_take_no_space(measured: Scene, browser_of: Callable[..., Client]) -> None:
     Job.objects.update(files_removed_at=now_from_database())
     assert "Nothing takes space" in page(browser_of(measured.people.bob))
+
+
+def test_the_api_lists_and_deletes_what_the_page_does(
+    measured: Scene, browser_of: Callable[..., Client]
+) -> None:
+    people, url = measured.people, f"/api/v1/jobs/{measured.job.pk}/files"
+    bob = browser_of(people.bob)
+    first = bob.get("/api/v1/storage?limit=1").json()
+    second = bob.get(f"/api/v1/storage?limit=1&page={first['next']}").json()
+    found = [*first["items"], *second["items"]]
+    assert [(item["name"], item["bytes"] // GIB) for item in found] == [
+        ("supernova-next", 5),
+        ("supernova", 3),
+    ]
+    assert second["next"] is None
+    assert found[1]["deleted_at"] is not None
+    for query in ("", "?team=astro"):
+        shown = browser_of(people.charlie).get(f"/api/v1/storage{query}").json()["items"]
+        assert [item["name"] for item in shown] == ([] if query else ["genome"])
+    assert browser_of(people.charlie).delete(url).status_code == 404
+    for _ in range(2):
+        answer = browser_of(people.alice).delete(url)
+        assert (answer.status_code, answer.json()["bytes"]) == (202, 3 * GIB)
+    refused = bob.delete(f"/api/v1/jobs/{measured.waiting.pk}/files")
+    assert refused.status_code == 403  # Alice's
+    refused = browser_of(people.alice).delete(f"/api/v1/jobs/{measured.waiting.pk}/files")
+    assert (refused.status_code, "has not ended" in refused.json()["detail"]) == (409, True)
