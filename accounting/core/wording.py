@@ -127,7 +127,7 @@ def data_size(size: int) -> str:
     unit = ""
     while value >= 1023.5:
         value, unit = value / 1024, next(units)
-    return f"{value:.0f}{SPACE}{unit}" if value >= 99.95 else f"{value:.1f}{SPACE}{unit}"
+    return f"{fixed(value, 0 if value >= 99.95 else 1)}{SPACE}{unit}"
 
 
 def in_millionths(amount: Decimal) -> Decimal:

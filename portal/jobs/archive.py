@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from accounting.core.wording import fixed
 from scheduling.backends.base import Backend, BackendError, FileEntry, FileKind, OpenFile
 
 READ = 256 * 1024
@@ -19,7 +20,7 @@ LIST_AT_ONCE = 5000
 MOST_FILES = 20_000  # the directory at the end of a zip archive is kept in memory until then
 MOST_BYTES = 1 << 40
 SPARSE = 64 * 1024 * 1024  # a longer file is left out if less than half of it is on the disk
-LONGEST_NAME = 4096  # characters; the format takes 65,535 bytes
+LONGEST_NAME = 4096  # characters; a name in a zip archive has less than 64 KiB
 LEFT_OUT = "NOT IN THIS ARCHIVE.txt"
 MOST_LEFT_OUT = 1000  # lines in that file
 FIRST_YEAR, LAST_YEAR = 1980, 2107  # of the times in a zip archive
@@ -138,7 +139,7 @@ class Archive:
                 yield data
                 left -= len(data)
         except BackendError as error:
-            self._leave_out(path, f"Only its first {opened.size - left} bytes are here. {error}")
+            self._leave_out(path, f"Only its first {fixed(opened.size - left)} bytes are here. {error}")
             return
         if left > 0:
             self._leave_out(path, "The job has made the file shorter while it was read.")
@@ -152,7 +153,7 @@ class Archive:
         if entry.why_not:
             return f"It is left out, as {entry.why_not}."
         if self._files >= MOST_FILES:
-            return f"The archive has {MOST_FILES} files, which is the most."
+            return f"The archive has {fixed(MOST_FILES)} files, which is the most."
         if len(name) > LONGEST_NAME:
             return "Its path is too long."
         return "Another file has the same name in the archive." if name in archive.NameToInfo else ""

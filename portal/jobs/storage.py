@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import messages
@@ -62,7 +63,7 @@ def storage(request: UserRequest) -> HttpResponse:
 def _by_team(measured: JobStorageQuerySet) -> list[dict[str, Any]]:
     """Returns for each team its slug, its name, the number of its jobs with files, and the bytes that these and the
     ended ones among them take. The team that takes most comes first."""
-    return list(
+    found: Iterable[Any] = (
         measured.values(slug=F("job__tenant__slug"), name=F("job__tenant__name"))
         .annotate(
             jobs=Count("pk"),
@@ -71,6 +72,7 @@ def _by_team(measured: JobStorageQuerySet) -> list[dict[str, Any]]:
         )
         .order_by("-total", "name")
     )
+    return list(found)
 
 
 def _deletable(request: UserRequest, jobs: list[int]) -> set[int]:

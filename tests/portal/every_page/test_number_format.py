@@ -56,6 +56,10 @@ def test_a_number_of_fixed_digits_can_be_read_back(value: Decimal, digits: int) 
     [
         (wording.number(1234.4), "1\xa0234"), (wording.number(-0.25), "−0.25"), (wording.number(0.0001), "<0.001"),
         (wording.percent(0.834), "83\xa0%"), (wording.percent(-0.012), "−1.2\xa0%"),
+        (wording.data_size(0), "0\xa0bytes"), (wording.data_size(1), "1\xa0byte"),
+        (wording.data_size(1023), "1023\xa0bytes"), (wording.data_size(1 << 20), "1.0\xa0MiB"),
+        (wording.data_size((1 << 20) - 1), "1.0\xa0MiB"), (wording.data_size(100 << 30), "100\xa0GiB"),
+        (wording.data_size(1 << 62), "4.0\xa0EiB"),
         (wording.percent(12.5), "1\xa0250\xa0%"),
         (wording.exact_number(Decimal("1200.50")), "1\xa0200.5"), (wording.fixed(-0.001, 2), "0.00"),
     ],
