@@ -18,6 +18,8 @@ from scheduling.models import Cluster, CodeUpload, Job, JobCode
 from scheduling.spec.job_spec import JobSpec, SpecError
 
 PATHS_SHOWN = 50
+# The largest archive that pods get: Kubernetes keeps it as text in a Secret, which may have 1 MiB.
+MOST_IN_PODS = 700 * 1024
 # The columns of an upload without its content, which is large.
 ABOUT = ("tenant_id", "digest", "size", "unpacked", "files", "paths", "uploaded_by_id", "uploaded_at")
 
@@ -115,10 +117,12 @@ def keep_code(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
 
 def why_not_in(cluster: Cluster, upload: CodeUpload) -> str:
     """Explains why jobs of a cluster cannot get the upload. Returns "" if they can."""
-    if cluster.backend == Cluster.Backend.LOCAL:
+    if cluster.backend == Cluster.Backend.LOCAL or upload.size <= MOST_IN_PODS:
         return ""
-    here = f"{cluster.name} runs containers, to which Fairlot delivers no code"
-    return f"{here}. Put the code into the image or on a volume"
+    return (
+        f"the upload has {mebibytes(upload.size)}, but {cluster.name} delivers at most {mebibytes(MOST_IN_PODS)} to its"
+        " containers. Leave files out, or put the code into the image or on a volume"
+    )
 
 
 def note_code(tenant: Tenant, found: Iterable[tuple[Job, CodeUpload]]) -> None:

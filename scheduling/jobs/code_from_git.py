@@ -32,7 +32,7 @@ def fetches_code(action: Callable[P, T]) -> Callable[P, T]:
         given: dict[str, Any] = kwargs
         spec = given.get("spec")
         if isinstance(spec, JobSpec) and spec.code is not None and spec.code.is_unfetched:
-            about = given.get("tenant") or given.get("schedule") or given.get("service")
+            about: Any = given.get("tenant") or given.get("schedule") or given.get("service")
             tenant = about if isinstance(about, Tenant) else about.tenant
             given["spec"] = with_code_fetched(actor=given["actor"], tenant=tenant, spec=spec)
         return action(*args, **kwargs)

@@ -4,6 +4,7 @@ users."""
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scheduling.backends.base import BackendError, Phase, SecretFolder, Secrets
+from scheduling.backends.base import BackendError, CodeArchive, Phase, SecretFolder, Secrets
 from scheduling.backends.kubernetes import objects, secret_objects
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Refused as OwnRefused
+from scheduling.backends.kubernetes.code_delivery import KEY, PLACE
+from scheduling.jobs.code import MOST_IN_PODS
 from scheduling.jobs.secrets import create_secret
 from scheduling.jobs.submitting import submit_job
 from scheduling.jobs.volumes import grant_volume
@@ -51,6 +54,17 @@ def there(rig: Rig) -> dict[str, dict[str, str]]:
         }
         for found in rig.admin.items(SECRETS.format(rig.namespace))
     }
+
+
+def test_the_largest_code_fits_into_a_secret_that_the_policies_accept(rig: Rig, nodes: list[str]) -> None:
+    code = CodeArchive("sha256:x", os.urandom(MOST_IN_PODS))
+    gang = rig.start(rig.gang(nodes[0], code=code))
+    rig.wait(gang, Phase.RUNNING)
+    held = there(rig)[f"{objects.job_name(gang.job_id)}-files-0"]
+    assert base64.b64decode(held[KEY]) == code.content
+    [one] = rig.pods(gang)
+    assert f"{PLACE}/{KEY}" in one["spec"]["containers"][0]["command"]
+    rig.stop(gang)
 
 
 def test_each_attempt_finds_the_present_secrets(rig: Rig, nodes: list[str]) -> None:

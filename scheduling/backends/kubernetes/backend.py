@@ -32,6 +32,7 @@ from scheduling.backends.kubernetes import checkpoint_files, claims, objects, pr
 from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.cluster_cache import ClusterCache
 from scheduling.backends.kubernetes.cluster_events import SELECTORS, ClusterEvents
+from scheduling.backends.kubernetes.code_delivery import with_code
 from scheduling.backends.kubernetes.gang_ungater import GangUngater
 from scheduling.backends.kubernetes.log_stream import LogContext, files_of
 from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
@@ -188,6 +189,7 @@ class KubernetesBackend:
         Does nothing if this epoch was already started or stopped, or if the job has a later epoch. Raises BackendError
         if the gang cannot start, for example because its Job has already ended.
         """
+        gang = with_code(gang)
         pod = objects.Pod(
             image=gang.environment_name,
             command=gang.command,

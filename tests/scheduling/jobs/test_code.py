@@ -111,12 +111,17 @@ def test_an_archived_team_and_a_full_team_take_no_uploads(lab: World, settings: 
         upload(lab)
 
 
-def test_containers_get_no_code_and_the_refusal_says_what_to_do(lab: World) -> None:
+def test_a_large_upload_is_refused_for_containers_with_what_to_do(lab: World) -> None:
     digest = upload(lab).digest
     cluster = Cluster.objects.create(name="k8s", backend=Cluster.Backend.KUBERNETES)
     spec = JobSpec(name="x", command="x", environment="x", code={"upload": digest})
-    with pytest.raises(SpecError, match="Put the code into the image or on a volume"):
-        find_code(actor=lab.people.bob, tenant=lab.people.astro, cluster=cluster, spec=spec)
+    where: dict[str, Any] = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": cluster}
+    assert find_code(**where, spec=spec) is not None
+    CodeUpload.objects.update(size=700 * 1024 + 1)
+    with pytest.raises(
+        SpecError, match=r"k8s delivers at most 700 KiB .* put the code into the image or on a volume"
+    ):
+        find_code(**where, spec=spec)
 
 
 @pytest.mark.parametrize("value", ["x", {"upload": "sha256:1"}, {}, {"upload": ""}, {"path": "x"}])
