@@ -37,10 +37,9 @@ CHOOSE_WORK = "This text describes more than one job. Choose in the report what 
 NOT_IMPORTED = "This text cannot be imported. The report says why."
 EXAMPLE = "digits/train.py"
 ADVANCED = (
-    "priority", "progress_pattern", "secrets", "secret_files", "volumes", "cpu", "memory", "shm",
-    "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
-    "labels", "preemptible", "retry_times", "retry_exit_codes", "retry_backoff_seconds",
-    "checkpoint",
+    "priority", "progress_pattern", "cpu", "memory", "shm", "working_directory", "user_id", "group_id",
+    "image_pull_policy", "image_pull_secret", "labels", "preemptible",
+    "retry_times", "retry_exit_codes", "retry_backoff_seconds", "checkpoint",
 )  # fmt: skip
 FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster", "code", "retries"}
 
@@ -60,7 +59,7 @@ class Choices:
     cluster: Cluster | None
     generations: Sequence[tuple[str, int]]  # name, and number of GPUs in `cluster`
     environments: Sequence[str]
-    secrets: Sequence[str]
+    secrets: Sequence[tuple[str, Sequence[str]]]  # name and keys
     volumes: Sequence[Volume]  # volumes of `cluster`
     uploads: QuerySet[CodeUpload]
 
@@ -86,7 +85,7 @@ class Choices:
                 .values_list("name", "gpus")
             ),
             environments=(chosen and environments_of(chosen)) or (),
-            secrets=list(Secret.objects.visible_to(user).values_list("name", flat=True).distinct()),
+            secrets=list(Secret.objects.visible_to(user).values_list("name", "keys")),
             volumes=list(
                 Volume.objects.visible_to(user).filter(cluster=chosen).select_related("tenant")
                 if chosen
@@ -209,6 +208,14 @@ class Draft:
         usual = Fields()
         changed = any(getattr(self.fields, name) != getattr(usual, name) for name in ADVANCED)
         return changed or any(name in self.problems for name in (*ADVANCED, "retries"))
+
+    @property
+    def uses_secrets(self) -> bool:
+        """Returns whether the page opens the section of secrets, because it names some or has a problem."""
+        names = ("secrets", "secret_files")
+        return any(getattr(self.fields, name) for name in names) or any(
+            name in self.problems for name in names
+        )
 
     @property
     def answers(self) -> bool:

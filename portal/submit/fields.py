@@ -13,6 +13,7 @@ from typing import Any, Self
 from django.http import QueryDict
 
 from accounting.core.numbers import read_decimal, read_whole
+from portal.submit.data import posted_lines
 from portal.submit.lines import LINES, read_all
 from scheduling.spec.code import Code
 from scheduling.spec.job_spec import JobSpec, SpecError, dump_spec
@@ -94,7 +95,7 @@ class Fields:
             for f in fields(cls)
             if f.name != "generations"
         }
-        return cls(**texts, generations=post.getlist("generations"))
+        return cls(**texts | posted_lines(post), generations=post.getlist("generations"))
 
     @classmethod
     def from_spec(cls, spec: JobSpec) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest
@@ -18,7 +19,7 @@ def packed_files(request: HttpRequest) -> Packed | None:
 
     A single archive is unpacked. Raises Refused for files that cannot be a job's code.
     """
-    sent: Sequence[UploadedFile] = request.FILES.getlist(FIELD)
+    sent: Sequence[UploadedFile[Any]] = request.FILES.getlist(FIELD)
     if not sent:
         return None
     return pack_files([(one.name or "", one.read()) for one in sent], bounds())

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key, read_whole
+from portal.submit.data import references, secret_list, secret_rows, volume_list
 from portal.submit.draft import Choices, Draft, example, has_example
 from portal.submit.fields import Fields
 from portal.unstorable import keeps_form
@@ -124,6 +125,10 @@ def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:
     return {
         "upload": choices.uploads.filter(digest=digest).first() if DIGEST.fullmatch(digest) else None,
         "code_bounds": bounds(),
+        "volume_list": volume_list(draft.fields.volumes, choices.volumes),
+        "secret_list": secret_list(draft.fields.secret_files, choices.secrets),
+        "secret_rows": secret_rows(draft.fields.secrets),
+        "references": references(choices.secrets),
         "draft": draft,
         "choices": choices,
         "has_example": has_example(choices),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,10 @@ def test_the_form_offers_what_the_team_may_use_where_the_job_goes(
     browser = browser_of(scene.people.bob)
     wrong = submitted(browser, kubernetes, Fields(name="x", command="x", environment="x", volumes="nope"))
     page = wrong.content.decode()
-    assert "Available: imagenet (read-only)." in page
+    assert re.search(r'value="imagenet"><span>imagenet <span class="muted small">read-only</span>', page)
+    assert re.search(
+        r'value="nope" checked><span>nope <span class="bad small">not available to you</span>', page
+    )
     assert "nope is not granted to Astro in kubernetes; available volumes: imagenet" in page
     assert 'id="shm"' in page
     fields = Fields(

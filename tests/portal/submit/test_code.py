@@ -33,7 +33,7 @@ def test_a_chosen_file_becomes_the_jobs_code_and_a_clone_keeps_it(bob: Client) -
     job = Job.objects.latest("pk")
     assert answer.status_code == 302, answer.content.decode()
     upload = CodeUpload.objects.get()
-    assert job.spec["code"] == {"upload": upload.digest}
+    assert job.spec["code"]["upload"] == upload.digest
     assert job.code.upload == upload
     page = bob.get(reverse("submit"), {"clone": job.pk}).content.decode()
     assert upload.digest in page

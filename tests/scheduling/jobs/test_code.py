@@ -225,7 +225,7 @@ def test_the_api_takes_an_archive_or_files_and_answers_with_the_digest(lab: Worl
     job = {"spec": {"name": "x", "command": "python train.py", "code": {"upload": packed().digest}}}
     made = bob.post("/api/v1/jobs", job, content_type="application/json")
     assert made.status_code == 201, made.content
-    assert made.json()["spec"]["code"] == {"upload": packed().digest}
+    assert made.json()["spec"]["code"]["upload"] == packed().digest
 
 
 def test_the_api_refuses_what_is_no_upload(lab: World, bob: Client, settings: Any) -> None:
