@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from scheduling.importers.credentials import redacted
 from scheduling.importers.fields import Fields
-from scheduling.importers.reading import Source, Yaml, step
+from scheduling.importers.reading import Source, Unreadable, Yaml, leaves, step
 from scheduling.importers.report import Report
 
 
@@ -26,12 +27,28 @@ def fields_of(source: Source, report: Report, version: Yaml = Yaml.V1_2) -> list
 
 
 def drop_each(fields: Fields, consequences: Mapping[str, str]) -> None:
-    """Adds a line with its consequence for each field that is left out."""
+    """Adds a line with its consequence for each field that is left out and has no line yet."""
     for name, text in consequences.items():
-        if name in fields.data and not fields.report.covers(fields.at(name)):
-            fields.report.dropped(fields.at(name), text)
+        path = fields.at(name)
+        if name in fields.data and not all(
+            fields.report.covers(leaf) for leaf in leaves(fields.data[name], path)
+        ):
+            fields.report.dropped(path, text)
 
 
 def shown(value: str, most: int = 60) -> str:
     """Returns the beginning of a foreign value for a sentence, without credentials."""
     return redacted(" ".join(value.split()))[:most]
+
+
+def first_of(source: Source) -> dict[str, Any]:
+    """Returns the first mapping of a text: its first document, or the first value if that is a list. Returns an empty
+    mapping if there is none."""
+    if source.top:
+        return source.top
+    try:
+        documents = source.documents(Yaml.V1_2)
+    except Unreadable:
+        return {}
+    data = documents[0].data if documents else None
+    return data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}

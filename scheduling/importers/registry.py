@@ -7,11 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scheduling.importers import (
+    armada,
+    chronos,
     compose,
     determined,
     dstack,
+    ffdl,
     kubernetes,
+    marathon,
     openpai,
+    polyaxon,
+    ray,
     skypilot,
     slurm,
 )
@@ -53,6 +59,12 @@ FORMATS: tuple[Format, ...] = (
     Format("dstack", "dstack configuration", dstack.recognise, dstack.convert, Yaml.V1_2),
     Format("determined", "Determined configuration", determined.recognise, determined.convert, Yaml.V1_2),
     Format("openpai", "OpenPAI job", openpai.recognise, openpai.convert, Yaml.V1_2),
+    Format("marathon", "Marathon app or group", marathon.recognise, marathon.convert, Yaml.V1_2),
+    Format("chronos", "Chronos job", chronos.recognise, chronos.convert, Yaml.V1_2),
+    Format("polyaxon", "Polyaxonfile", polyaxon.recognise, polyaxon.convert, Yaml.V1_2),
+    Format("armada", "Armada job file", armada.recognise, armada.convert, Yaml.V1_1),
+    Format("ffdl", "FfDL manifest", ffdl.recognise, ffdl.convert, Yaml.V1_2),
+    Format("ray", "Ray job or cluster", ray.recognise, ray.convert, Yaml.V1_2),
 )
 
 

@@ -1,0 +1,176 @@
+"""Imports jobs of Chronos. A job with a schedule becomes a schedule, one that depends on others becomes a job."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from scheduling.importers.amounts import NoAmount, seconds
+from scheduling.importers.commands import put_command
+from scheduling.importers.documents import drop_each, fields_of, first_of
+from scheduling.importers.draft import JobDraft
+from scheduling.importers.environment import put_variables
+from scheduling.importers.fields import Fields
+from scheduling.importers.images import default_image, put_image
+from scheduling.importers.marathon import put_docker_volume
+from scheduling.importers.reading import Source
+from scheduling.importers.report import Fate, Report, Work, WorkKind
+from scheduling.importers.resources import no_gpus, put_cpus, put_gpus
+from scheduling.importers.timetables import put_repeats, put_zone
+
+MIB = 2**20
+LONGEST_CATCH_UP = 30 * 86_400
+ISO_PERIOD = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.\d+)?S)?)?", re.ASCII)
+STATE = "This is the state of the job, not its definition."
+LEFT_OUT = {
+    **dict.fromkeys(
+        ("successCount", "errorCount", "lastSuccess", "lastError", "errorsSinceLastSuccess"), STATE
+    ),
+    "retries": "Fairlot starts a preempted job again, and does not retry a program that fails.",
+    "owner": "You own the schedule that you create.",
+    "ownerName": "You own the schedule that you create.",
+    "description": "A description has no effect.",
+    "async": "A job ends when its program ends.",
+    "softError": "A job whose program fails counts as failed.",
+    "highPriority": "Use the field priority to order your own jobs.",
+    "concurrent": "A run that is due while another runs is left out.",
+    "dataProcessingJobType": "This has no effect.",
+    "disk": "A worker's local disk has the size that the node gives.",
+    "constraints": "Fairlot chooses the nodes.",
+    "runAsUser": "Programs never run as root, but as user 1000. Set user_id for another one.",
+    "executor": "Fairlot has no executors.",
+    "executorFlags": "Fairlot has no executors.",
+    "taskInfoData": "Fairlot has no executors.",
+    "shell": "The command is a script of /bin/sh.",
+    "maxCompletionTime": "Fairlot does not stop a job after a time.",
+    **dict.fromkeys(
+        ("uris", "fetch"),
+        "Fairlot fetches nothing. Put the files into the image, or fetch them in the command.",
+    ),
+}
+
+
+def recognise(source: Source) -> bool:
+    data = first_of(source)
+    if (
+        not isinstance(data.get("name"), str)
+        or {"apiVersion", "kind", "id", "run", "type", "services"} & data.keys()
+    ):
+        return False
+    schedule = data.get("schedule")
+    if isinstance(schedule, str) and re.match(r"R\d*/", schedule):
+        return True
+    return isinstance(data.get("parents"), list) and "command" in data
+
+
+def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
+    """Returns a schedule or a job for each job of Chronos."""
+    works: list[Work] = []
+    for fields in fields_of(source, report):
+        works += _job(fields, report, known)
+    return works
+
+
+def _job(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
+    draft = JobDraft(report, known_generations=known)
+    if fields.text("name"):
+        draft.name(fields.text("name"), fields.at("name"))
+    draft.default("name", "chronos-job", "The job has no name.")
+    _resources(fields, draft)
+    container = fields.section("container")
+    if container.text("image"):
+        put_image(draft, container.text("image"), container.at("image"))
+    default_image(draft)
+    for volume in container.sections("volumes"):
+        put_docker_volume(volume, draft)
+    drop_each(container, dict.fromkeys(container, "Options of the container have no effect."))
+    put_variables(draft, fields, "environmentVariables")
+    arguments = " ".join(shlex.quote(one) for one in fields.texts("arguments"))
+    put_command(draft, f"{fields.text('command')} {arguments}".strip(), fields.at("command"))
+    if arguments:
+        report.mapped(fields.at("arguments"), "command", "The command ends with the arguments.")
+    drop_each(fields, {"arguments": "There are none."} | LEFT_OUT)
+    if fields.flag("disabled"):
+        report.dropped(
+            fields.at("disabled"), "The schedule starts at once. Pause it after you have created it."
+        )
+    drop_each(fields, {"disabled": "The schedule starts at once."})
+    if fields.items("parents"):
+        report.dropped(
+            fields.at("parents"),
+            "Fairlot does not run jobs one after the other. Submit the job when the others have ended.",
+        )
+    if fields.text("schedule"):
+        return _schedule(fields, draft)
+    drop_each(fields, {"parents": "There are none."})
+    return draft.finish()
+
+
+def _resources(fields: Fields, draft: JobDraft) -> None:
+    if (gpus := fields.whole("gpus")) is not None:
+        put_gpus(draft, gpus, fields.at("gpus"))
+    else:
+        no_gpus(draft)
+    for name in ("cpus", "mem"):
+        if name not in fields:
+            continue
+        try:
+            number = Decimal(fields.text(name).strip())
+            if not number.is_finite():
+                raise ArithmeticError
+        except ArithmeticError:
+            draft.report.refused_at(fields.at(name), "Here a number is expected.")
+            continue
+        if name == "cpus":
+            put_cpus(draft, number, fields.at(name))
+        else:
+            draft.amount("memory", int(min(number, Decimal(10**9)) * MIB), fields.at(name))
+
+
+def _schedule(fields: Fields, draft: JobDraft) -> list[Work]:
+    options: dict[str, Any] = {"missed": "once", "overlap": "forbid"}
+    zone = ZoneInfo("UTC")
+    options["time_zone"] = "UTC"
+    if fields.text("scheduleTimeZone"):
+        zone = put_zone(draft, fields.text("scheduleTimeZone"), fields.at("scheduleTimeZone"), options)
+    drop_each(fields, {"scheduleTimeZone": "The time zone is UTC."})
+    said = re.sub(r"^(R\d*)//", r"\1/2000-01-01T00:00:00Z/", fields.text("schedule").strip())
+    if said != fields.text("schedule").strip():
+        draft.report.remark(
+            Fate.APPROXIMATED,
+            fields.at("schedule"),
+            "expression",
+            "The schedule has no start. Its periods count from 2000 on.",
+        )
+    put_repeats(draft, said, fields.at("schedule"), options, zone)
+    if fields.text("epsilon"):
+        _epsilon(fields, options, draft)
+    drop_each(fields, {"epsilon": "A missed run is made up for within a day."})
+    if fields.flag("concurrent"):
+        options["overlap"] = "allow"
+        draft.report.mapped(fields.at("concurrent"), "overlap")
+    return draft.finish(WorkKind.SCHEDULE, options)
+
+
+def _epsilon(fields: Fields, options: dict[str, Any], draft: JobDraft) -> None:
+    said = fields.text("epsilon").strip()
+    found = ISO_PERIOD.fullmatch(said)
+    try:
+        if found and said not in {"P", "PT"}:
+            days, hours, minutes, rest = (int(one or 0) for one in found.groups())
+            length = float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
+        else:
+            length = seconds(said)
+    except NoAmount:
+        draft.report.dropped(
+            fields.at("epsilon"), "This is not a duration. A missed run is made up for within a day."
+        )
+        return
+    options["catch_up_seconds"] = int(min(length, LONGEST_CATCH_UP))
+    draft.report.mapped(
+        fields.at("epsilon"), "catch_up_seconds", "A missed run is made up for within this time."
+    )

@@ -1,0 +1,332 @@
+"""Imports Polyaxonfiles 1.1: components and operations that run jobs, services and distributed jobs."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scheduling.importers.commands import put_command, script_of
+from scheduling.importers.documents import drop_each, fields_of
+from scheduling.importers.draft import JobDraft
+from scheduling.importers.fields import Fields
+from scheduling.importers.kubernetes.objects import Objects
+from scheduling.importers.kubernetes.pods import PodTemplate
+from scheduling.importers.ports import put_port
+from scheduling.importers.reading import Source, step
+from scheduling.importers.report import Fate, Report, Work, WorkKind
+from scheduling.importers.services import finish_service, put_replicas
+from scheduling.importers.timetables import put_cron, put_repeats, zone_of
+
+MOST_RUNS = 64  # of a matrix
+EXPRESSION = re.compile(r"\{\{\s*(?:params\.|inputs\.)?(\w+)(?:\.(as_arg|value))?\s*\}\}")
+GLOBALS = re.compile(r"\{\{\s*globals\.(\w+)\s*\}\}")
+REFERENCES = ("hubRef", "pathRef", "urlRef", "dagRef")
+ROLES = ("master", "chief", "launcher", "worker", "ps", "evaluator", "scheduler")
+FOLDER = "${FAIRLOT_CHECKPOINT_DIR}"
+LEFT_OUT = {
+    "version": "The version of the format has no effect.",
+    "kind": "The part run says what to run.",
+    "description": "A description has no effect.",
+    "tags": "Tags have no effect. Use labels.",
+    "inputs": "Their values are filled in where the text refers to them.",
+    "params": "Their values are filled in.",
+    "outputs": "Fairlot keeps files in $FAIRLOT_CHECKPOINT_DIR.",
+    "queue": "Choose the team when you submit the job.",
+    "namespace": "Each team has its own namespace.",
+    "presets": "Presets are not a part of the text.",
+    "cache": "Fairlot runs each job that is submitted.",
+    "plugins": "Fairlot keeps the output of each worker as its log.",
+    "hooks": "Fairlot starts nothing after a job. Use a webhook of the team.",
+    "events": "Submit the job when it is needed.",
+    "termination": "Fairlot starts a preempted job again, does not retry a program that fails, and has no time limit.",
+    "joins": "Fairlot has no tracking of experiments.",
+    "dependencies": "Submit the job when the others have ended.",
+    "trigger": "Submit the job when the others have ended.",
+    "conditions": "The job is submitted in any case.",
+    "skipOnUpstreamSkip": "Submit the job when the others have ended.",
+    "contexts": "Fairlot has no contexts.",
+    "isApproved": "Approvals are rules of the portal.",
+    "cost": "Prices are those of the portal.",
+    "build": "Fairlot builds no images. The image that is named must already contain the program.",
+    "patchStrategy": "There is nothing to patch.",
+    "template": "The text is not a template.",
+    "name": "The run has no name.",
+}
+IN_RUN = {
+    "kind": "This says what runs.",
+    "connections": "Fairlot has no connections. Ask for a volume or store a secret.",
+    "init": "Nothing runs before the program. Fetch code and data in the command, or put them into the image.",
+    "sidecars": "A worker is one container.",
+    "cleanPodPolicy": "Fairlot deletes ended pods itself.",
+    "schedulingPolicy": "All workers of a job start together.",
+    "slotsPerWorker": "Workers see their GPUs.",
+    "rewritePath": "Each service has a host name of its own.",
+    "isExternal": "The portal is the gateway of all services.",
+    "nprocPerNode": "Start the processes in the command, for example with torchrun.",
+    "environment": "Fairlot makes its own pods.",
+    "elasticPolicy": "The job has a fixed number of workers.",
+    "volumes": "Only volumes that the container mounts are used.",
+}
+
+
+class Pod(PodTemplate):
+    """The container of a run, with the settings of its environment in place of those of a pod."""
+
+    @property
+    def spec(self) -> Fields:
+        environment = self.template.section("environment")
+        data = {name: value for name, value in environment.data.items() if name != "imagePullSecrets"}
+        data["volumes"] = self.template.items("volumes")
+        return Fields(data, environment.path, environment.document, environment.report)
+
+    def container(self) -> Fields | None:
+        return self.template.section("container")
+
+
+def recognise(source: Source) -> bool:
+    top = source.top
+    if top.get("kind") not in {"component", "operation"} or "apiVersion" in top:
+        return False
+    return bool({"run", "component", "version", "inputs", *REFERENCES} & top.keys())
+
+
+def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
+    """Returns a job, a service or a schedule; for a grid, one job for each point."""
+    works: list[Work] = []
+    for fields in fields_of(source, report):
+        for name in REFERENCES:
+            if name in fields:
+                report.refused_at(
+                    fields.at(name),
+                    "The component is not a part of the text. Write it in the field component.",
+                )
+        component = fields.section("component") if "component" in fields else fields
+        if component is not fields:
+            drop_each(fields, {"runPatch": "The field run of the component counts. Put the changes there."})
+        if "run" not in component:
+            report.refused_at(component.at("run"), "There is nothing to run.", "command")
+            drop_each(fields, LEFT_OUT)
+            continue
+        for at, values in enumerate(_points(fields, component, report)):
+            works += _run(fields, component, values, at, known)
+        for one in (fields, component):
+            drop_each(one, LEFT_OUT)
+    return works
+
+
+def _values(fields: Fields, component: Fields) -> dict[str, str]:
+    """Returns the values of the inputs: their defaults, or those that the operation gives."""
+    found = {}
+    for one in component.sections("inputs"):
+        if "value" in one and not isinstance(one.get("value"), dict | list):
+            found[one.text("name")] = one.text("value")
+    params = fields.section("params")
+    for name in params:
+        value = params.get(name)
+        if isinstance(value, dict):
+            inner = params.section(name)
+            if "value" in inner and not isinstance(inner.get("value"), dict | list):
+                found[name] = inner.text("value")
+        elif not isinstance(value, list):
+            found[name] = params.text(name)
+    return found
+
+
+def _points(fields: Fields, component: Fields, report: Report) -> list[dict[str, str]]:
+    """Returns the values of the inputs for each run of the matrix."""
+    values, matrix = _values(fields, component), fields.section("matrix")
+    if not matrix:
+        return [values]
+    kind, params = matrix.text("kind"), matrix.section("params")
+    if kind == "mapping":
+        points = [{key: str(value) for key, value in one.data.items()} for one in matrix.sections("values")]
+    else:
+        choices = {name: _choices(params.section(name)) for name in params}
+        if missing := [name for name, found in choices.items() if not found]:
+            report.refused_at(
+                params.at(missing[0]), "Fairlot does not search for values. Write the value to run with."
+            )
+            return [values]
+        wanted = itertools.islice(itertools.product(*choices.values()), MOST_RUNS + 1)
+        points = [dict(zip(choices, point, strict=True)) for point in wanted]
+    if kind not in {"grid", "mapping"}:
+        report.approximated(
+            matrix.path, "", "Fairlot does not search for values. The job runs with the first of each."
+        )
+        return [{**values, **(points[0] if points else {})}]
+    limit = matrix.whole("numRuns") or MOST_RUNS
+    if len(points) > min(limit, MOST_RUNS):
+        report.approximated(
+            matrix.path, "", f"Only the first {min(limit, MOST_RUNS)} points of the matrix become jobs."
+        )
+    else:
+        report.mapped(matrix.path, "", f"Each of {len(points)} points of the matrix becomes a job.")
+    return [{**values, **point} for point in points[: min(limit, MOST_RUNS)]] or [values]
+
+
+def _choices(one: Fields) -> list[str]:
+    kind, value = one.text("kind"), one.get("value")
+    if kind == "choice" and isinstance(value, list):
+        return one.texts("value")
+    if kind == "range":
+        numbers = value if isinstance(value, list) else str(value).split(":")
+        if isinstance(value, dict):
+            numbers = [value.get("start"), value.get("stop"), value.get("step")]
+        try:
+            start, stop, size = (float(str(number)) for number in numbers)
+        except ValueError:
+            return []
+        count = int((stop - start) / size) if size else 0
+        return [f"{start + at * size:g}" for at in range(min(max(count, 0), MOST_RUNS + 1))]
+    return []
+
+
+def _filled(value: Any, values: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(one, values) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_filled(one, values) for one in value]
+    if not isinstance(value, str):
+        return value
+
+    def said(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            return found[0]
+        return f"--{found[1]}={values[found[1]]}" if found[2] == "as_arg" else values[found[1]]
+
+    return EXPRESSION.sub(said, value)
+
+
+def _run(
+    fields: Fields, component: Fields, values: dict[str, str], at: int, known: Sequence[str]
+) -> list[Work]:
+    report, source = fields.report, component.section("run")
+    run = Fields(_filled(source.data, values), source.path, source.document, report)
+    draft = JobDraft(report, known_generations=known)
+    named = next((one for one in (fields, component) if one.text("name")), None)
+    if named:
+        draft.name(named.text("name") + (f"-{at + 1}" if at else ""), named.at("name"))
+    draft.default("name", f"polyaxon-run-{at + 1}" if at else "polyaxon-run", "The file has no name.")
+    kind = run.text("kind")
+    template = _distributed(run, draft) if kind.endswith("job") and kind != "job" else run
+    if kind not in {"job", "service"} and template is run:
+        report.refused_at(
+            run.at("kind"), "Only jobs, services and distributed jobs with equal roles can be imported."
+        )
+        return []
+    if template is None or not _put(template, draft):
+        return []
+    drop_each(template, IN_RUN)
+    drop_each(run, IN_RUN)
+    if kind == "service":
+        options: dict[str, Any] = {}
+        for place, one in enumerate(run.items("ports")):
+            if isinstance(one, int) and not isinstance(one, bool):
+                put_port(draft, one, step(run.at("ports"), place))
+        if (number := run.whole("replicas")) is not None:
+            put_replicas(draft, number, run.at("replicas"), options)
+        return finish_service(draft, options, run.at("ports"), name_at=named.at("name") if named else "")
+    if schedule := fields.section("schedule"):
+        return _schedule(schedule, draft)
+    return draft.finish()
+
+
+def _put(template: Fields, draft: JobDraft) -> bool:
+    pods = Pod(template, Objects({}, draft.known), draft)
+    container = pods.container()
+    if not container:
+        draft.report.refused_at(template.at("container"), "The run has no container.", "environment")
+        return False
+    folder = container.text("workingDir")
+    if "{{" in folder:
+        draft.report.dropped(
+            container.at("workingDir"),
+            "This folder of Polyaxon does not exist. Change to one in the command.",
+        )
+        container.data.pop("workingDir")
+    for name in ("command", "args"):
+        value = container.get(name)
+        if isinstance(value, list):
+            words = [GLOBALS.sub(FOLDER, one) if isinstance(one, str) else one for one in value]
+            if words != value:
+                draft.report.remark(
+                    Fate.APPROXIMATED, container.at(name), "command",
+                    "The folders of Polyaxon become the folder that $FAIRLOT_CHECKPOINT_DIR names.",
+                )  # fmt: skip
+            container.data[name] = words
+    words = [*container.texts("command"), *container.texts("args")]
+    pods.put(command=False)
+    if not words or words[0].startswith("-"):
+        draft.report.refused_at(
+            container.at("command"),
+            "The text does not say which program the image starts. Add the command.",
+            "command",
+        )
+        return False
+    put_command(draft, script_of(words, expand=True), container.at("command"))
+    if container.items("args"):
+        draft.report.mapped(container.at("args"), "command", "The arguments follow the command.")
+    return True
+
+
+def _distributed(run: Fields, draft: JobDraft) -> Fields | None:
+    """Returns the only role of a distributed job, or the role that all others are like. Sets the workers."""
+    roles = [run.section(name) for name in ROLES if name in run]
+    containers = [one.get("container") for one in roles]
+    if not roles or any(one != containers[0] for one in containers):
+        draft.report.refused_at(
+            roles[1].path if len(roles) > 1 else run.path,
+            "The roles of this job differ. All workers of a job are alike; submit one job for each role.",
+        )
+        return None
+    workers = 0
+    for one in roles:
+        workers += one.whole("replicas", 1) or 1
+        draft.report.mapped(one.at("replicas"), "workers", "The replicas of all roles become workers.")
+    draft.spec["workers"] = workers
+    for one in roles[1:]:
+        draft.report.mapped(one.at("container"), "", "The container is that of the first role.")
+        drop_each(one, IN_RUN)
+    return roles[0]
+
+
+def _schedule(schedule: Fields, draft: JobDraft) -> list[Work]:
+    options: dict[str, Any] = {}
+    zone = zone_of("UTC")
+    kind, start = schedule.text("kind"), _moment(schedule.text("startAt"))
+    runs = schedule.whole("maxRuns")
+    if kind == "cron":
+        put_cron(draft, schedule.text("cron"), schedule.at("cron"), options, "UTC")
+        for name, target in (("startAt", "begins"), ("endAt", "ends")):
+            if schedule.text(name):
+                options[target] = _moment(schedule.text(name))
+                draft.report.mapped(schedule.at(name), target)
+    elif zone and kind in {"interval", "datetime"}:
+        seconds = schedule.whole("frequency") if isinstance(schedule.get("frequency"), int) else None
+        if kind == "interval" and not seconds:
+            draft.report.refused_at(
+                schedule.at("frequency"), "Here a number of seconds is expected.", "expression"
+            )
+            return []
+        said = (
+            f"R{runs or ''}/{start or '2000-01-01T00:00:00Z'}/PT{seconds}S" if seconds else f"R1/{start}/P1D"
+        )
+        put_repeats(draft, said, schedule.path, options, zone)
+        options["time_zone"] = "UTC"
+    else:
+        draft.report.refused_at(
+            schedule.at("kind"), "Only cron, interval and datetime are accepted.", "expression"
+        )
+    drop_each(schedule, {
+        "kind": "This says how the schedule is written.", "maxRuns": "Delete the schedule after this number of runs.",
+        "dependsOnPast": "A run that is due while another runs is left out.",
+    })  # fmt: skip
+    return draft.finish(WorkKind.SCHEDULE, options)
+
+
+def _moment(text: str) -> str:
+    """Returns a date and time with a time zone, which is UTC if the text has none."""
+    plain = text.strip().replace(" ", "T")
+    return plain if not plain or re.search(r"(?:Z|[+-]\d\d:?\d\d)$", plain) else f"{plain}Z"

@@ -1,0 +1,57 @@
+"""Job files of Armada, manifests of FfDL, and jobs and clusters of Ray."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduling.importers.registry import convert
+from scheduling.importers.report import Fate, WorkKind
+from tests.scheduling.importers.foreign_samples import SAMPLES
+
+
+def test_the_jobs_of_a_gang_become_the_workers_of_one_job() -> None:
+    gang, single = convert(SAMPLES["armada-gang"]).works
+    assert (gang.spec["workers"], gang.spec["gpus_per_worker"], gang.spec["checkpoint_grace_seconds"]) == (
+        2,
+        4,
+        60,
+    )
+    assert (single.name, single.spec["command"]) == ("train-set-3", "sleep 10")
+
+
+def test_a_gang_of_different_jobs_is_refused() -> None:
+    text = SAMPLES["armada-gang"].replace(
+        "podSpec: *pod", "podSpec: {containers: [{image: other, command: [x]}]}"
+    )
+    lines = [line for line in convert(text).report if line.fate is Fate.REFUSED]
+    assert [line.source for line in lines] == ["document 1.jobs[1]"]
+
+
+def test_a_manifest_of_ffdl_becomes_a_job_without_its_keys() -> None:
+    found = convert(SAMPLES["ffdl-torch"])
+    (work,) = found.works
+    assert (work.spec["workers"], work.spec["gpus_per_worker"], work.spec["memory"]) == (2, 2, "16Gi")
+    assert (work.spec["environment"], work.spec["generations"]) == ("example.org/pytorch:0917", ["V100"])
+    assert 'export LEARNER_ID="$((RANK + 1))"' in work.spec["command"]
+    assert any("$DATA_DIR" in line.source and line.fate is Fate.DROPPED for line in found.report)
+
+
+def test_a_job_of_ray_installs_its_packages() -> None:
+    (work,) = convert(SAMPLES["ray-job"]).works
+    assert "pip install torch 'numpy<2'" in work.spec["command"]
+    assert work.spec["command"].endswith("python main.py")
+    assert work.spec["secrets"] == {"OPENAI_API_KEY": "openai-api-key"}
+
+
+def test_a_cluster_of_ray_becomes_a_job_with_a_fixed_number_of_workers() -> None:
+    (work,) = convert(SAMPLES["ray-cluster"], known_generations=("V100", "A100")).works
+    assert (work.kind, work.spec["workers"], work.spec["gpus_per_worker"]) == (WorkKind.JOB, 3, 4)
+    assert (work.spec["generations"], work.spec["port"]) == (["V100"], 8265)
+    assert "ray start --head" in work.spec["command"]
+
+
+@pytest.mark.parametrize("name", ["polyaxon-hub", "ffdl-host", "marathon-host", "skypilot-pool"])
+def test_a_refusal_has_no_works_and_says_why(name: str) -> None:
+    found = convert(SAMPLES[name])
+    assert found.works == ()
+    assert all(line.text.endswith(".") for line in found.report if line.fate is Fate.REFUSED)

@@ -1,0 +1,44 @@
+"""Polyaxonfiles."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduling.importers.registry import convert
+from scheduling.importers.report import Fate, WorkKind
+from tests.scheduling.importers.foreign_samples import SAMPLES
+
+
+def test_each_point_of_a_grid_becomes_a_job() -> None:
+    works = convert(SAMPLES["polyaxon-grid"]).works
+    assert [work.name for work in works] == ["grid", "grid-2", "grid-3", "grid-4"]
+    assert works[1].spec["command"] == (
+        'python -u train.py --lr=0.1 --layers=2 --epochs=7 "--out=${FAIRLOT_CHECKPOINT_DIR}"'
+    )
+    assert (works[0].spec["gpus_per_worker"], works[0].spec["generations"]) == (2, ["A100"])
+
+
+def test_a_service_and_a_schedule() -> None:
+    (service,) = convert(SAMPLES["polyaxon-service"]).works
+    assert (service.kind, service.name, service.spec["port"]) == (WorkKind.SERVICE, "tensor-board", 6006)
+    (schedule,) = convert(SAMPLES["polyaxon-nightly"]).works
+    assert (schedule.kind, schedule.spec["workers"]) == (WorkKind.SCHEDULE, 4)
+    assert schedule.options["begins"] == "2030-06-01T21:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("said", "source"),
+    [
+        ("hubRef: kaniko", "hubRef"),
+        ("urlRef: https://example.org/x.yaml", "urlRef"),
+        ("run: {kind: dag, operations: []}", "run.kind"),
+        ("run: {kind: job, container: {image: '{{ image }}', command: [a]}}", "run.container.image"),
+        ("run: {kind: tfjob, chief: {container: {image: a}}, worker: {container: {image: b}}}", "run.worker"),
+        ("matrix: {kind: bayes, params: {x: {kind: uniform, value: 0:1}}}\nrun: {kind: job, container: {image: a,"
+            " command: [b]}}",
+         "matrix.params.x"),
+    ],
+)  # fmt: skip
+def test_what_the_text_does_not_contain_is_refused(said: str, source: str) -> None:
+    lines = convert(f"version: 1.1\nkind: component\n{said}\n").report
+    assert source in [line.source for line in lines if line.fate is Fate.REFUSED]
