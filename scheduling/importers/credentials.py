@@ -23,6 +23,7 @@ VALUES = re.compile(
     r"nvapi-[\w-]{20,}|dckr_pat_[\w-]{16,}|eyJ[\w-]{15,}\.eyJ[\w-]{10,}\.[\w-]+)"
 )
 IN_URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"$<{]*:([^\s/@'\"]+)@", re.IGNORECASE)
+LEAST_TOKEN, LEAST_PASSWORD = 8, 1
 # An assignment or an option in a script, whose value is no reference to a variable.
 ASSIGNED = re.compile(
     r"(?:^|[\s;&|(])(?:export\s+|set\s+|--?)?([A-Za-z_][\w-]*)(?:=|\s+(?=[A-Za-z0-9]{24,}\b))(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|)]+)",
@@ -55,10 +56,23 @@ def has_credential(value: str) -> bool:
     return any(not is_placeholder(found[1]) for found in IN_URL.finditer(value))
 
 
-def redacted(text: str) -> str:
-    """Returns the text with "…" in place of tokens, private keys and passwords in URLs."""
-    text = VALUES.sub("…", text)
-    return IN_URL.sub(lambda found: found[0] if is_placeholder(found[1]) else "…@", text)
+def found_in(text: str) -> list[tuple[str, int]]:
+    """Returns the credentials in a text, each with the number of characters that already give a part of it away."""
+    tokens = [(found[0], LEAST_TOKEN) for found in VALUES.finditer(text)]
+    urls = [(found[0], found.start(1) - found.start() + LEAST_PASSWORD) for found in IN_URL.finditer(text)
+            if not is_placeholder(found[1])]  # fmt: skip
+    return [*tokens, *urls]
+
+
+def redacted(text: str, secrets: list[tuple[str, int]]) -> str:
+    """Returns the text with "…" in place of the credentials `secrets`, also of those that were cut off."""
+    for secret, least in secrets:
+        while (at := text.find(secret[:least])) >= 0:
+            end = at + least
+            while end < len(text) and end - at < len(secret) and text[end] == secret[end - at]:
+                end += 1
+            text = f"{text[:at]}…{text[end:]}"
+    return text
 
 
 def credential_in_script(script: str) -> str:

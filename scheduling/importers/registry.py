@@ -21,7 +21,7 @@ from scheduling.importers import (
     skypilot,
     slurm,
 )
-from scheduling.importers.credentials import has_credential, redacted
+from scheduling.importers.credentials import found_in, has_credential, redacted
 from scheduling.importers.reading import Source, Unreadable, Yaml, check_text, leaves, remark_doubtful
 from scheduling.importers.report import Conversion, Line, Report, Work
 from scheduling.spec.job_spec import NEW_NAMES, JobSpec
@@ -105,12 +105,14 @@ def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ())
     if not works and not report.refused:
         report.refused_at("", "The text contains nothing that Fairlot can run.")
     _refuse_credentials(works, report)
-    lines = tuple(map(_redacted, report.lines))
+    secrets = found_in(text)
+    lines = tuple(_redacted(line, secrets) for line in report.lines) if secrets else report.lines
     return Conversion(found.name, found.label, () if report.refused else tuple(works), lines)
 
 
-def _redacted(line: Line) -> Line:
-    return Line(line.fate, redacted(line.source), redacted(line.target), redacted(line.text))
+def _redacted(line: Line, secrets: list[tuple[str, int]]) -> Line:
+    source, target, text = (redacted(one, secrets) for one in (line.source, line.target, line.text))
+    return Line(line.fate, source, target, text)
 
 
 def _refuse_credentials(works: Sequence[Work], report: Report) -> None:

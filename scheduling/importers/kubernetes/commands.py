@@ -11,7 +11,7 @@ from scheduling.importers.fields import Fields
 REFERENCE = re.compile(r"\$(?:\$(?=\()|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
 # Variables that Kubernetes and Fairlot set, to which $(NAME) may refer without an entry in env.
 GIVEN = {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "JOB_COMPLETION_INDEX"}
-SHELLS = {"sh", "/bin/sh"}
+SHELLS = {"sh", "/bin/sh", "bin/sh", "/usr/bin/sh"}
 ENTRYPOINT = (
     "The container runs the program of its image. Fairlot needs the command: add the image's entrypoint, which docker"
     " inspect shows, as command."

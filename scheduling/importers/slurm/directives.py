@@ -95,6 +95,9 @@ class BatchScript:
         return script
 
     def _read_line(self, at: int, line: str, *, ignored: bool) -> None:
+        if template := template_in(line):
+            self.report.refused_at(f"line {at}", templated(template))
+            return
         try:
             words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
         except ValueError:
@@ -114,13 +117,10 @@ class BatchScript:
                 )
 
     def _take(self, option: Option) -> None:
-        for placeholder, why in (
-            (template_in(option.value or ""), templated),
-            (parameter_in(option.value or ""), _not_expanded),
-        ):
-            if placeholder and option.name not in {"output", "error", "comment", "mail-user", "export"}:
-                self.report.refused_at(option.source, why(placeholder))
-                return
+        parameter = parameter_in(option.value or "")
+        if parameter and option.name not in {"output", "error", "comment", "mail-user", "export"}:
+            self.report.refused_at(option.source, _not_expanded(parameter))
+            return
         if earlier := self.options.get(option.name):
             self.report.dropped(earlier.source, f"{option.source.capitalize()} sets this option again.")
         self.options[option.name] = option

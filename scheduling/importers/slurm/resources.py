@@ -16,7 +16,7 @@ from scheduling.importers.slurm.directives import BatchScript
 WHOLE = re.compile(r"(\d{1,7})(k?)", re.ASCII)
 # gpu, gpu:4, gpu:a100:4, gpu:a100:4(S:0-1)
 GRES = re.compile(
-    r"(?:gres[/:])?(?P<kind>[A-Za-z_]+)(?:[:=/](?P<type>[A-Za-z][\w.+-]*|\d+g\.\d+gb))?(?:[:=](?P<count>\d+))?(?:\(.*\))?"
+    r"(?:gres[/:])?(?P<kind>[A-Za-z_]+)(?:[:=/](?P<type>[A-Za-z][\w.+-]*|\d+g\.\d+gb))?(?:[:=](?P<count>\d+)[kmgtKMGT]?)?(?:\(.*\))?"
 )
 COUNT = re.compile(r"(?:(?P<type>[A-Za-z][\w.+-]*|\d+g\.\d+gb):)?(?P<count>\d{1,6})")
 PARTS = {"mps", "shard", "gpu_shard"}

@@ -21,7 +21,8 @@ ASKS = re.compile(
     rf"{BEGINS}(?P<program>squeue|sacct|sinfo|seff|sstat|sacctmgr|sprio|sshare)\b", re.MULTILINE
 )
 ELSEWHERE = re.compile(
-    rf"{BEGINS}(?P<program>mpirun|mpiexec|mpiexec\.hydra|horovodrun|pdsh|ssh|clush)\b", re.MULTILINE
+    rf"{BEGINS}(?P<program>mpirun|mpiexec|horovodrun|pdsh|ssh|clush|deepspeed(?=\s[^\n]*--hostfile))\b",
+    re.MULTILINE,
 )
 MODULES = re.compile(rf"{BEGINS}(?P<program>module|ml|spack)\s+(?P<rest>[^\n;&|#]*)", re.MULTILINE)
 CONDA = re.compile(
@@ -72,7 +73,7 @@ def put_command(script: BatchScript, request: Request, draft: JobDraft) -> None:
     lines = _Lines(script.text)
     steps = list(_steps(plain, lines))
     _refuse_what_cannot_run(plain, steps, request, report, lines)
-    _images(steps, draft)
+    _images(steps, plain, draft)
     variables = list(dict.fromkeys(VARIABLE.findall(plain)))
     exports = tools.set_variables(script, request, draft, variables, lines.first)
     _remarks(plain, report, lines)
@@ -186,20 +187,19 @@ def _refuse_what_cannot_run(
                 " command. Decide in the program by the variable RANK.",
                 "command",
             )
-    if request.workers > 1 and not steps and (found := ELSEWHERE.search(plain)):
+    if request.workers > 1 and (found := ELSEWHERE.search(plain)):
         report.refused_at(
             lines.source(found["program"]),
-            f"On Slurm, {found['program']} starts programs on other nodes. Workers of a job cannot log in to each"
-            " other, and every worker runs the whole script. Start the program with srun or torchrun.",
+            f"On several nodes, {found['program']} starts programs on other nodes. Workers of a job cannot log in to"
+            " each other, and every worker runs the whole script. Start the program with srun or torchrun.",
             "command",
         )
 
 
-def _images(steps: list[Step], draft: JobDraft) -> None:
+def _images(steps: list[Step], plain: str, draft: JobDraft) -> None:
     """Sets the environment from the image that all steps with an image name."""
-    images = {
-        step.options["--container-image"]: step for step in steps if step.options.get("--container-image")
-    }
+    named = [step for step in steps if step.options.get("--container-image")]
+    images = {_resolved(step.options["--container-image"], plain): step for step in named}
     if len(images) > 1:
         step = list(images.values())[-1]
         draft.report.refused_at(
@@ -212,6 +212,17 @@ def _images(steps: list[Step], draft: JobDraft) -> None:
             draft.report.dropped(source, "The image is in a variable. Enter it in the field environment.")
         elif "environment" not in draft:
             put_image(image, source, draft)
+
+
+def _resolved(text: str, plain: str) -> str:
+    """Returns the text with variables replaced that the script sets once, to a plain value."""
+
+    def value(found: re.Match[str]) -> str:
+        pattern = rf"^\s*(?:export\s+)?{found[1]}=(['\"]?)([^'\"$`\s;]+)\1\s*$"
+        values = re.findall(pattern, plain, re.MULTILINE)
+        return str(values[0][1]) if len(values) == 1 else found[0]
+
+    return re.sub(r"\$\{?([A-Za-z_]\w*)\}?", value, text)
 
 
 def _remarks(plain: str, report: Report, lines: _Lines) -> None:

@@ -29,9 +29,9 @@ while [ $# -gt 0 ]; do
   case $1 in
     --ntasks-per-node=* | --tasks-per-node=*) tasks=${{1#*=}} ;;
     --ntasks-per-node | --tasks-per-node) tasks=$2; shift ;;
-    --ntasks=*) tasks=$((${{1#*=}} / WORLD_SIZE)) ;;
-    --ntasks | -n) tasks=$(($2 / WORLD_SIZE)); shift ;;
-    -n?*) tasks=$((${{1#-n}} / WORLD_SIZE)) ;;
+    --ntasks=*) tasks=$((${{1#*=}} / SLURM_WORKERS)) ;;
+    --ntasks | -n) tasks=$(($2 / SLURM_WORKERS)); shift ;;
+    -n?*) tasks=$((${{1#-n}} / SLURM_WORKERS)) ;;
     --*=*) ;;
     {_JOINED}) shift ;;
     -[{LETTERS_WITH_VALUE.replace("n", "")}]) shift ;;
@@ -41,7 +41,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ "$tasks" -ge 1 ] || tasks=1
-workers=$WORLD_SIZE worker=$RANK task=0 running=
+workers=$SLURM_WORKERS worker=$SLURM_WORKER task=0 running=
 while [ "$task" -lt "$tasks" ]; do
   (
     export SLURM_PROCID=$((worker * tasks + task)) SLURM_LOCALID=$task SLURM_NTASKS=$((workers * tasks))
@@ -166,7 +166,10 @@ def wrapped(
         lines.append('export PATH="$folder:$PATH"')
     if "srun" in wanted:
         tasks, gpus = request.tasks_per_worker, request.gpus_per_task
-        lines.append(f"export SLURM_NTASKS_PER_NODE={tasks} SLURM_GPUS_PER_TASK={gpus}")
+        lines += [
+            f"export SLURM_NTASKS_PER_NODE={tasks} SLURM_GPUS_PER_TASK={gpus}",
+            'export SLURM_WORKERS="$WORLD_SIZE" SLURM_WORKER="$RANK"  # scripts often set the two to other values',
+        ]
     lines += [f"export {name}={value}" for name, value in exports.items()]
     if not runs:
         return "\n".join([*lines, body])

@@ -1,0 +1,245 @@
+"""Objects of Kubernetes keep their meaning, and what would be dangerous or different is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduling.importers.registry import convert
+from scheduling.importers.report import Conversion, Fate, WorkKind
+
+KNOWN = ("A100-40GB", "A100-80GB", "H100")
+
+
+def pod(**container: Any) -> dict[str, Any]:
+    spec = container.pop("pod", {})
+    return {
+        "containers": [{"name": "c", "image": "train:1", "command": ["python", "x.py"], **container}],
+        **spec,
+    }
+
+
+def job(spec: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
+            "spec": {"template": {"spec": pod(**container)}, **(spec or {})}}  # fmt: skip
+
+
+def converted(*objects: dict[str, Any]) -> Conversion:
+    return convert(yaml.safe_dump_all(objects), known_generations=KNOWN)
+
+
+def spec_of(*objects: dict[str, Any]) -> Any:
+    found = converted(*objects)
+    assert len(found.works) == 1, found.report
+    return found.works[0].spec
+
+
+def refusals(found: Conversion) -> str:
+    assert found.works == ()
+    return " ".join(f"{line.source}: {line.text}" for line in found.report if line.fate is Fate.REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("container", "fields"),
+    [
+        ({"resources": {"limits": {"nvidia.com/gpu": 4, "cpu": "8", "memory": "64Gi"}}},
+         {"gpus_per_worker": 4, "cpu": 8, "memory": "64Gi"}),
+        ({"resources": {"requests": {"cpu": "500m", "memory": "1500M"}}}, {"cpu": 0.5, "memory": "1500M"}),
+        ({"imagePullPolicy": "Always"}, {"image_pull_policy": "Always"}),
+        ({"workingDir": "/app"}, {"working_directory": "/app"}),
+        ({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)2"}]}, {"variables": {"A": "1", "B": "12"}}),
+        ({"pod": {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}}},
+         {"generations": ["A100-80GB"]}),
+        ({"pod": {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}}},
+         {"generations": ["H100"]}),
+        ({"pod": {"nodeSelector": {"node.kubernetes.io/instance-type": "p5.48xlarge"}}}, {"generations": ["H100"]}),
+        ({"pod": {"terminationGracePeriodSeconds": 300}}, {"checkpoint_grace_seconds": 300}),
+        ({"securityContext": {"runAsUser": 1001, "runAsGroup": 100}}, {"user_id": 1001, "group_id": 100}),
+        ({"command": ["/bin/sh", "-c", "echo $(A)"], "env": [{"name": "A", "value": "x"}]}, {"command": "echo ${A}"}),
+        ({"command": ["sh", "-ec"], "args": ["a\nb"]}, {"command": "set -e\na\nb"}),
+        ({"command": ["bash", "-c", "it's $(date)"]}, {"command": """bash -c 'it'"'"'s $(date)'"""}),
+        ({"command": ["run", "--x=$(A)/y", "$$(A)"], "env": [{"name": "A", "value": "x"}]},
+         {"command": """run --x="${A}"/y '$''(A)'"""}),
+        ({"volumeMounts": [{"name": "v", "mountPath": "/data"}],
+          "pod": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "imagenet"}}]}},
+         {"volumes": [{"name": "imagenet", "path": "/data"}]}),
+        ({"volumeMounts": [{"name": "s", "mountPath": "/dev/shm"}],
+          "pod": {"volumes": [{"name": "s", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}]}},
+         {"shm": "16Gi"}),
+        ({"volumeMounts": [{"name": "c", "mountPath": "/scripts"}],
+          "pod": {"volumes": [{"name": "c", "configMap": {"name": "train.py"}}]}},
+         {"secret_files": [{"name": "train-py", "path": "/scripts"}]}),
+    ],
+)  # fmt: skip
+def test_fields_of_pods_become_fields_of_jobs(container: dict[str, Any], fields: dict[str, Any]) -> None:
+    spec = spec_of(job(**container))
+    assert {name: spec.get(name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("container", "says"),
+    [
+        ({"pod": {"hostNetwork": True}}, "node's network"),
+        ({"pod": {"hostIPC": True}}, "shared memory"),
+        ({"securityContext": {"privileged": True}}, "privileged"),
+        ({"securityContext": {"runAsUser": 0}}, "never run as root"),
+        ({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}, "SYS_ADMIN"),
+        ({"volumeMounts": [{"name": "h", "mountPath": "/data"}],
+          "pod": {"volumes": [{"name": "h", "hostPath": {"path": "/data"}}]}}, "Folders of the node"),
+        ({"volumeMounts": [{"name": "p", "mountPath": "/data", "subPath": "x"}],
+          "pod": {"volumes": [{"name": "p", "persistentVolumeClaim": {"claimName": "p"}}]}}, "subPath"),
+        ({"resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}, "part of a GPU"),
+        ({"resources": {"limits": {"google.com/tpu": 4}}}, "GPUs only"),
+        ({"command": None, "args": ["--x"]}, "program of its image"),
+        ({"image": "train:${TAG}"}, "nobody fills in"),
+        ({"image": "{{ .Values.image }}"}, "template"),
+        ({"command": ["sh", "-c", "wandb login 0123456789abcdef0123456789abcdef01234567"]}, "credential"),
+        ({"pod": {"initContainers": [{"name": "i", "image": "a"}]}}, "beginning of its command"),
+    ],
+)  # fmt: skip
+def test_what_would_be_dangerous_or_different_is_refused(container: dict[str, Any], says: str) -> None:
+    assert says in refusals(converted(job(**container)))
+
+
+def test_a_second_container_is_refused() -> None:
+    found = converted(job(spec={"template": {"spec": {"containers": [
+        {"image": "a", "command": ["b"]}, {"image": "log", "command": ["c"]}]}}}))  # fmt: skip
+    assert "containers[1]" in refusals(found)
+
+
+def test_secrets_become_references_and_never_values() -> None:
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s3"},
+        "stringData": {"AWS_KEY": "val-ue-1"},
+    }
+    env = [
+        {"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": {"name": "wandb.io", "key": "api"}}},
+        {"name": "HF_TOKEN", "value": "hf_" + "a1B2" * 6},
+        {"name": "DB", "value": "postgres://me:pass-word-2@db/x"},
+    ]
+    found = converted(secret, job(env=env, envFrom=[{"secretRef": {"name": "s3"}}]))
+    assert found.works[0].spec["secrets"] == {
+        "AWS_KEY": "s3/AWS_KEY", "WANDB_API_KEY": "wandb-io/api", "HF_TOKEN": "hf-token", "DB": "db",
+    }  # fmt: skip
+    assert not any(part in str(found) for part in ("val-ue-1", "a1B2a1B2", "pass-word-2"))
+
+
+def test_parallel_pods_are_workers_and_others_are_jobs() -> None:
+    indexed = {"parallelism": 4, "completions": 4, "completionMode": "Indexed"}
+    spec = spec_of(job(indexed))
+    assert (spec["workers"], spec["command"]) == (4, 'export JOB_COMPLETION_INDEX="$RANK"\npython x.py')
+    found = converted(job({"parallelism": 2, "completions": 3, "completionMode": "Indexed"}))
+    assert [work.spec["variables"]["JOB_COMPLETION_INDEX"] for work in found.works] == ["0", "1", "2"]
+    assert "At most 100 become jobs" in refusals(converted(job({"completions": 5000})))
+
+
+def test_a_cron_job_is_a_schedule() -> None:
+    cron = {"schedule": "*/5 1 * * 1-5", "timeZone": "Europe/Berlin", "concurrencyPolicy": "Replace",
+            "startingDeadlineSeconds": 600, "jobTemplate": {"spec": job()["spec"]}}  # fmt: skip
+    found = converted({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}, "spec": cron})
+    assert found.works[0].kind is WorkKind.SCHEDULE
+    assert found.works[0].options == {
+        "expression": "*/5 1 * * 1-5", "time_zone": "Europe/Berlin", "overlap": "replace", "missed": "once",
+        "catch_up_seconds": 600,
+    }  # fmt: skip
+    bad = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "c"},
+        "spec": cron | {"schedule": "x"},
+    }
+    assert "timetable is not accepted" in refusals(converted(bad))
+
+
+def roles(kind: str, field: str, master: dict[str, Any], worker: dict[str, Any]) -> dict[str, Any]:
+    specs = {"Master" if kind == "PyTorchJob" else "Launcher": {"replicas": 1, "template": {"spec": master}},
+             "Worker": {"replicas": 2, "template": {"spec": worker}}}  # fmt: skip
+    return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": "k"}, "spec": {field: specs}}
+
+
+def test_roles_that_differ_in_their_command_run_it_by_rank() -> None:
+    spec = spec_of(
+        roles(
+            "PyTorchJob",
+            "pytorchReplicaSpecs",
+            pod(command=["echo", "lead"]),
+            pod(command=["echo", "follow"]),
+        )
+    )
+    assert spec["workers"] == 3
+    said = [
+        subprocess.run(["/bin/sh", "-c", spec["command"]], env={"RANK": rank, "PATH": os.environ["PATH"]},
+                       capture_output=True, text=True, check=True).stdout
+        for rank in "012"
+    ]  # fmt: skip
+    assert said == ["lead\n", "follow\n", "follow\n"]
+
+
+def test_roles_that_differ_in_more_are_refused() -> None:
+    found = converted(roles("PyTorchJob", "pytorchReplicaSpecs", pod(), pod(image="other:1")))
+    assert "Worker differs from Master" in refusals(found)
+    assert "torchrun" in refusals(converted(roles("MPIJob", "mpiReplicaSpecs", pod(), pod())))
+
+
+def test_volcano_jobs_and_job_sets_count_all_their_pods() -> None:
+    task = {"replicas": 4, "name": "t", "template": {"spec": pod()}}
+    volcano = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"},
+               "spec": {"queue": "q", "minAvailable": 4, "tasks": [task]}}  # fmt: skip
+    assert spec_of(volcano)["workers"] == 4
+    assert "could never start" in refusals(
+        converted(volcano | {"spec": volcano["spec"] | {"minAvailable": 5}})
+    )
+    replicated = {
+        "name": "w",
+        "replicas": 2,
+        "template": {"spec": job({"parallelism": 3, "completions": 3})["spec"]},
+    }
+    jobs = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "s"},
+            "spec": {"replicatedJobs": [replicated]}}  # fmt: skip
+    assert spec_of(jobs)["workers"] == 6
+
+
+def test_a_train_job_takes_what_it_lacks_from_its_runtime() -> None:
+    version = "trainer.kubeflow.org/v1alpha1"
+    node = {"name": "node", "template": {"spec": {"template": {"spec": pod(image="torch:2")}}}}
+    template = {"mlPolicy": {"numNodes": 2}, "template": {"spec": {"replicatedJobs": [node]}}}
+    runtime = {
+        "apiVersion": version,
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": "torch"},
+        "spec": template,
+    }
+    trainer = {"command": ["torchrun", "x.py"], "resourcesPerNode": {"requests": {"nvidia.com/gpu": 2}}}
+    train = {"apiVersion": version, "kind": "TrainJob", "metadata": {"name": "t"},
+             "spec": {"runtimeRef": {"name": "torch"}, "trainer": trainer}}  # fmt: skip
+    spec = spec_of(runtime, train)
+    assert (spec["workers"], spec["environment"], spec["gpus_per_worker"]) == (2, "torch:2", 2)
+    assert spec["command"] == "torchrun x.py"
+    other = {"runtimeRef": {"name": "other"}, "trainer": trainer}
+    assert "environment" not in spec_of(train | {"spec": other})
+
+
+def test_queues_are_reported_and_other_objects_are_left_out() -> None:
+    queued = job()
+    queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q", "team": "x"}
+    found = converted({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}, queued)
+    assert found.works[0].spec["labels"] == {"team": "x"}
+    fates = {line.source: line.fate for line in found.report}
+    assert fates["document 1"] is Fate.DROPPED
+    assert fates['document 2.metadata.labels["kueue.x-k8s.io/queue-name"]'] is Fate.DROPPED
+    assert "StatefulSet is not imported" in refusals(
+        converted({"apiVersion": "apps/v1", "kind": "StatefulSet"})
+    )
+
+
+def test_a_list_has_a_work_for_each_object() -> None:
+    other = job()
+    other["metadata"] = {"name": "k"}
+    found = converted({"apiVersion": "v1", "kind": "List", "items": [job(), other]})
+    assert [work.name for work in found.works] == ["j", "k"]

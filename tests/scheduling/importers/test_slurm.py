@@ -1,0 +1,170 @@
+"""A Slurm script keeps its meaning: what it requests, and what it does when it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduling.importers.registry import convert
+from scheduling.importers.report import Conversion, Fate
+from scheduling.importers.slurm.arrays import numbers
+from scheduling.importers.slurm.settings import minutes_of
+
+KNOWN = ("A100-40GB", "A100-80GB", "H100", "V100")
+
+
+def converted(options: str, body: str = "python train.py") -> Conversion:
+    lines = "\n".join(f"#SBATCH {one}" for one in options.split("\n") if one)
+    return convert(f"#!/bin/bash\n{lines}\n\n{body}\n", name="slurm", known_generations=KNOWN)
+
+
+def spec_of(options: str, body: str = "python train.py") -> Any:
+    found = converted(options, body)
+    assert len(found.works) == 1, found.report
+    return found.works[0].spec
+
+
+def refusals(found: Conversion) -> str:
+    return " ".join(line.text for line in found.report if line.fate is Fate.REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ("-N 2 --gpus-per-node=4", {"workers": 2, "gpus_per_worker": 4}),
+        ("--nodes=2\n--gres=gpu:a100:4", {"workers": 2, "generations": ["A100-40GB", "A100-80GB"]}),
+        ("--gres gpu:v100:1 # one", {"gpus_per_worker": 1, "generations": ["V100"]}),
+        ("-G 8 -N2", {"workers": 2, "gpus_per_worker": 4}),
+        ("-G h100:2", {"gpus_per_worker": 2, "generations": ["H100"]}),
+        ("-N 2 --ntasks-per-node=4 --gpus-per-task=1 -c 8", {"workers": 2, "gpus_per_worker": 4, "cpu": 32}),
+        ("-n 8 --ntasks-per-node=4 --gres=gpu:4", {"workers": 2, "gpus_per_worker": 4}),
+        ("--gres=gpu:2 --mem=64G --cpus-per-gpu=6", {"memory": "64Gi", "cpu": 12}),
+        ("--gres=gpu:2 --mem=4000 -c4", {"memory": "4000Mi", "cpu": 4}),
+        ("--gres=gpu:2 --mem-per-gpu=40G", {"memory": "80Gi"}),
+        ("-c 8 --mem-per-cpu=4G --gres=gpu:1", {"memory": "32Gi", "cpu": 8}),
+        ("--gres=gpu:1,tmpdir:50G", {"gpus_per_worker": 1}),
+        ("-C 'a100_80gb|h100' --gres=gpu:1", {"generations": ["A100-80GB", "H100"]}),
+        ("--gpus-per-node 1 --time 1-12", {"expected_hours": 36}),
+        ("--signal=B:USR1@120 --gres=gpu:1", {"checkpoint_grace_seconds": 120}),
+        ("--container-image=nvcr.io\\#nvidia/nemo:1 -G1", {"environment": "nvcr.io/nvidia/nemo:1"}),
+        ("--export=ALL,LR=0.1,NAME=a=b", {"variables": {"LR": "0.1", "NAME": "a=b"}}),
+        ("--job=short", {"name": "short"}),
+    ],
+)  # fmt: skip
+def test_options_become_fields(options: str, fields: dict[str, Any]) -> None:
+    spec = spec_of(options)
+    assert {name: spec.get(name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("options", "body", "says"),
+    [
+        ("--gres=gpu:a100_3g.20gb:1", "", "part of a GPU"),
+        ("--gres=shard:1", "", "part of a GPU"),
+        ("-N2 -G 3", "", "evenly"),
+        ("--gres=gpu:a100:1,gpu:v100:1", "", "one type"),
+        ("--container-mounts=/home:/home", "", "Folders of the node"),
+        ("--nodes={{ nodes }}", "", "template"),
+        ("--nodes=$N", "", "does not replace variables"),
+        ("-N1\nhetjob\n-N2", "", "heterogeneous"),
+        ("-J 'open", "", "quotation marks"),
+        ("-G1", "sbatch next.sh", "cannot submit"),
+        ("-G1", "export HF_TOKEN=hf_AbCdEfGhIjKlMnOpQr\npython x.py", "credential"),
+        ("-N2 -G2", "mpirun -np 2 ./a.out", "log in"),
+        ("-N2 -G2", "srun -N1 -w node1 ray start --head &\nsrun python x.py", "some of the 2 nodes"),
+        ("-G1", "srun --container-mounts=/x:/x python x.py", "Folders of the node"),
+        ("-G1", "# nothing", "no commands"),
+    ],
+)
+def test_what_would_do_something_else_is_refused(options: str, body: str, says: str) -> None:
+    found = converted(options, body or "python train.py")
+    assert found.works == ()
+    assert says in refusals(found)
+
+
+def test_options_after_the_first_command_count_for_nothing() -> None:
+    found = converted("-G1", "python a.py\n#SBATCH --nodes=4")
+    assert "workers" not in found.works[0].spec
+    assert [line.fate for line in found.report if line.source == "line 5: --nodes"] == [Fate.DROPPED]
+
+
+def test_each_option_is_in_the_report() -> None:
+    found = converted(
+        "-A lab -p gpu --qos high --exclusive --mail-type=END --unknown=1 --nice -Q\n-t 5:00 -G1"
+    )
+    sources = {line.source for line in found.report}
+    given = ("-A", "-p", "--qos", "--exclusive", "--mail-type", "--unknown", "--nice", "-Q")
+    assert {f"line 2: {option}" for option in given} <= sources
+    assert {"line 3: -t", "line 3: -G"} <= sources
+
+
+def test_each_task_of_an_array_is_a_job() -> None:
+    found = converted("--array=1-7:3,20%2 -G1 -J sweep", "python x.py $SLURM_ARRAY_TASK_ID")
+    assert [work.name for work in found.works] == ["sweep-1", "sweep-4", "sweep-7", "sweep-20"]
+    assert [work.spec["variables"]["SLURM_ARRAY_TASK_ID"] for work in found.works] == ["1", "4", "7", "20"]
+    assert "more than 100 tasks" in refusals(converted("--array=0-999999999 -G1"))
+    assert numbers("3-1") == []
+    assert numbers("1-x") == []
+
+
+def test_times_are_read_as_slurm_reads_them() -> None:
+    said = {
+        "30": 30,
+        "30:30": 30.5,
+        "1:30:00": 90,
+        "1-12": 2160,
+        "1-12:30": 2190,
+        "2-0:0:30": 2880.5,
+        "x": None,
+    }
+    assert {text: minutes_of(text) for text in said} == said
+
+
+def run(spec: Any, folder: Path, rank: int = 0, **more: str) -> str:
+    """Runs the command of a job as a worker and returns its output."""
+    given = {"RANK": str(rank), "WORLD_SIZE": str(spec.get("workers", 1)), "LOCAL_RANK": "0",
+             "MASTER_ADDR": "worker-0", "FAIRLOT_JOB_ID": "77", "FAIRLOT_EPOCH": "2", "TMPDIR": str(folder),
+             "PATH": os.environ["PATH"]}  # fmt: skip
+    done = subprocess.run(
+        ["/bin/sh", "-c", spec["command"]], env=given | spec.get("variables", {}) | more, cwd=folder,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_srun_starts_the_tasks_of_each_worker(tmp_path: Path) -> None:
+    spec = spec_of(
+        "-N 2 --ntasks-per-node=2 --gpus-per-task=2",
+        "export WORLD_SIZE=$(($SLURM_NNODES * $SLURM_NTASKS_PER_NODE))\n"
+        "srun --cpu-bind=none --label -o /dev/null bash -c "
+        "'echo $SLURM_PROCID $SLURM_LOCALID $SLURM_NODEID $WORLD_SIZE $CUDA_VISIBLE_DEVICES'",
+    )
+    assert sorted(run(spec, tmp_path, rank=1).splitlines()) == ["2 0 1 4 0,1", "3 1 1 4 2,3"]
+
+
+def test_a_failing_task_fails_the_script(tmp_path: Path) -> None:
+    spec = spec_of("-n 2 --gres=gpu:1", "srun sh -c 'exit $((SLURM_PROCID * 3))' || echo failed with $?")
+    assert run(spec, tmp_path) == "failed with 3\n"
+
+
+def test_a_script_finds_the_first_worker_and_the_variables_of_slurm(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("worker-0 slots=4\nworker-1 slots=4\n")
+    spec = spec_of(
+        "-N 2 --gpus-per-node=4 -J name",
+        "module load cuda\nFIRST=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)\nHERE=$(hostname)\n"
+        "NAMES=(a b)\n"
+        "echo $FIRST $HERE $SLURM_JOB_NODELIST $SLURM_JOB_ID $SLURM_JOB_NAME $SLURM_RESTART_COUNT ${NAMES[1]}\n"
+        "timeout 60 srun echo $SLURM_NODEID",
+    )
+    said = run(spec, tmp_path, rank=1, FAIRLOT_HOSTFILE=str(tmp_path / "hosts"))
+    assert said == "worker-0 worker-0 worker-0,worker-1 77 name 1 b\n1\n"
+
+
+def test_an_image_in_a_variable_is_found() -> None:
+    body = 'IMAGE="nvcr.io#nvidia/nemo:24.07"\nsrun --container-image=$IMAGE python x.py'
+    assert spec_of("-G1", body)["environment"] == "nvcr.io/nvidia/nemo:24.07"
