@@ -19,6 +19,7 @@ NAVIGATION = (
     ("home", "Home", "home", ""),
     ("submit", "Submit", "plus", "submitter"),
     ("jobs", "Jobs", "jobs", ""),
+    ("sweeps", "Sweeps", "sliders", ""),
     ("sessions", "Sessions", "edit", ""),
     ("services", "Services", "link", ""),
     ("schedules", "Schedules", "calendar", ""),
@@ -34,7 +35,8 @@ ROLES = frozenset(role for _, _, _, role in NAVIGATION)
 # The navigation entry to which a page belongs, by the beginning of the name of the page's URL.
 SECTIONS = {
     "home": "home", "submit": "submit", "job": "jobs", "schedule": "schedules", "cluster": "cluster", "share": "share",
-    "service": "services", "session": "sessions", "trade": "trades", "usage": "usage", "storage": "storage",
+    "service": "services", "session": "sessions", "storage": "storage", "sweep": "sweeps", "trade": "trades",
+    "usage": "usage",
     "team": "teams", "admin": "administration", "request": "teams",
 }  # fmt: skip
 

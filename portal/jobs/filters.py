@@ -76,6 +76,7 @@ class JobFilter:
     generation: str = ""
     kind: str = ""  # a kind of job, "all", or empty for all kinds except replicas
     service: str = ""  # key of the service whose replicas are listed
+    sweep: str = ""  # key of the sweep whose jobs are listed
     label: str = ""  # "key=value", or "key" for any value
     preemptible: bool = False  # whether only preemptible jobs are listed
     sort: str = USUAL_SORT
@@ -85,7 +86,7 @@ class JobFilter:
     def read(cls, get: QueryDict) -> Self:
         sort = get.get("sort") or USUAL_SORT
         state = get.get("state", "")
-        kind, service = get.get("kind", ""), get.get("service", "")
+        kind, service, sweep = (get.get(name, "") for name in ("kind", "service", "sweep"))
         known = {
             "kind": kind in {"", ALL, *Job.Kind.values},
             "state": state in GROUPS or state in S.values or not state,
@@ -102,6 +103,7 @@ class JobFilter:
             label=get.get("label", "").strip()[:400],
             preemptible=get.get("preemptible") == "true",
             service=service if read_key(service) else "",
+            sweep=sweep if read_key(sweep) else "",
             sort=sort if known["order"] else USUAL_SORT,
             ignored=tuple((what, asked[what][:40]) for what in known if not known[what]),
         )
@@ -117,6 +119,7 @@ class JobFilter:
             self.generation,
             self.kind,
             self.service,
+            self.sweep,
             self.label,
             self.preemptible,
         )
@@ -143,6 +146,8 @@ class JobFilter:
             jobs = jobs.filter(kind=self.kind)
         elif self.kind != ALL:
             jobs = jobs.exclude(kind=Job.Kind.REPLICA)
+        if self.sweep:
+            jobs = jobs.filter(sweep=int(self.sweep))
         if self.preemptible:
             jobs = jobs.filter(preemptible=True)
         if self.label:

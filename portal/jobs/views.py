@@ -211,7 +211,7 @@ def visible_job(request: UserRequest, pk: int) -> Job:
 
 _job = Prepared(
     lambda pk: Job.objects.filter(pk=pk).select_related(
-        "tenant", "owner", "cluster", "scheduled_as__schedule", "service"
+        "tenant", "owner", "cluster", "scheduled_as__schedule", "service", "sweep"
     )
 )
 

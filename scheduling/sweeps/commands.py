@@ -20,7 +20,7 @@ DIGITS_OF_INDEX = 4
 def render(command: str, texts: dict[str, str]) -> str:
     """Returns the command with each `{name}` replaced by the text of that name, quoted for the shell.
 
-    Only names in `texts` count. `{{name}}` becomes `{name}`. All other braces are not changed, among them `${name}`,
+    Only names in `texts` count. `{{name}}` becomes `{name}`. All other braces stay unchanged, among them `${name}`,
     which is a variable of the shell.
     """
 

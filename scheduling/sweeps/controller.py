@@ -122,7 +122,7 @@ def _step(sweep_id: int, metrics: Metrics) -> bool:
         moved = 0
     if settled or moved or sweep.trouble != trouble:
         _note(sweep)
-    return moved == MOST_A_STEP or settled == MOST_A_STEP
+    return MOST_A_STEP in (moved, settled)
 
 
 def _note(sweep: Sweep) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias

@@ -15,18 +15,9 @@ CHUNK = 1000
 FIXED = ("index", "state", "attempts", "job")
 
 
-def columns_of(sweep: Sweep) -> list[str]:
-    """Returns the keys of all columns by which members can be ordered."""
-    return [
-        *FIXED,
-        *(f"{PARAMETER}{name}" for name in sweep.names),
-        *(f"{METRIC}{name}" for name in sweep.metric_names),
-    ]
-
-
 def ordered(members: QuerySet[SweepMember], column: str, *, descending: bool) -> QuerySet[SweepMember]:
-    """Returns the members in the order of a column of `columns_of`. Members without a value there come last."""
-    key = _expression(column)
+    """Returns the members in the order of a column. Members without a value there come last."""
+    key = expression_of(column)
     first = key.desc(nulls_last=True) if descending else key.asc(nulls_last=True)
     return members.order_by(first, "index")
 
@@ -58,7 +49,8 @@ def csv_of(sweep: Sweep) -> Iterator[str]:
         )
 
 
-def _expression(column: str) -> F | KeyTransform:
+def expression_of(column: str) -> F | KeyTransform:
+    """Returns the SQL expression of a column: a field's name, or the name of a parameter or metric with its prefix."""
     if column.startswith(PARAMETER):
         return KeyTransform(column.removeprefix(PARAMETER), "parameters")
     if column.startswith(METRIC):

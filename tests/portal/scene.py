@@ -34,6 +34,8 @@ from scheduling.schedules.actions import Terms, create_schedule
 from scheduling.services.actions import create_service
 from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import JobSpec
+from scheduling.sweeps.actions import Rules, create_sweep
+from scheduling.sweeps.parameters import Parameters
 from tests.make import LONG_AGO, Cast
 from tests.scheduling.world import World, world
 
@@ -75,10 +77,19 @@ class Scene:
 
 
 def with_a_session(scene: Scene) -> Scene:
-    """Creates a notebook session of Bob's in Astro, which waits for GPUs. Returns the scene."""
+    """Creates a notebook session of Bob's in Astro, which waits for GPUs, and a sweep, which has no jobs yet. Returns
+    the scene."""
     spec = JobSpec(name="supernova-notes", command="serve", port=8000)
     people = scene.people
     start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
+    create_sweep(
+        actor=people.bob,
+        tenant=people.astro,
+        cluster=scene.world.cluster,
+        spec=JobSpec(name="supernova-tune", command="train {lr}"),
+        parameters=Parameters("grid", grid={"lr": [0.1, 0.01]}),
+        rules=Rules(metric="loss"),
+    )
     return scene
 
 

@@ -79,8 +79,8 @@ def create(
     return Status(201, show_in_full(sweep))
 
 
-@router.post("/sweeps/preview", response=schemas.Preview, url_name="sweep_preview")
-def preview(request: ApiRequest, new: schemas.NewPreview) -> dict[str, Any]:
+@router.post("/sweeps/preview", response=schemas.SweepPreview, url_name="sweep_preview")
+def preview(request: ApiRequest, new: schemas.NewSweepPreview) -> dict[str, Any]:
     """Returns how many jobs a sweep would submit, and the commands of the first five. Creates nothing."""
     found = preview_sweep(spec=read_spec(new.spec), parameters=_parameters(new.parameters))
     first = [
@@ -95,11 +95,11 @@ def get_sweep(request: ApiRequest, sweep_id: int) -> dict[str, Any]:
     return show_in_full(visible_sweep(request, sweep_id))
 
 
-@router.get("/sweeps/{int:sweep_id}/members", response=schemas.MemberPage, url_name="sweep_members")
+@router.get("/sweeps/{int:sweep_id}/members", response=schemas.SweepMemberPage, url_name="sweep_members")
 def members(
     request: ApiRequest,
     sweep_id: int,
-    filters: Query[schemas.MemberFilters],
+    filters: Query[schemas.SweepMemberFilters],
     after: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def run_failed(request: ApiRequest, sweep_id: int) -> dict[str, Any]:
     return show(run_failed_again(actor=request.auth, sweep=visible_sweep(request, sweep_id)))
 
 
-def _parameters(new: schemas.Parameters) -> Parameters:
+def _parameters(new: schemas.SweepParameters) -> Parameters:
     given = Parameters(**new.dict())
     if given.kind == RANDOM and given.seed is None:
         return replace(given, seed=secrets.randbelow(LARGEST_SEED + 1))

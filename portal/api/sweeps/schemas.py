@@ -25,14 +25,14 @@ SweepState = Literal["running", "finished", "stopped", "cancelled"]
 MemberState = Literal["pending", "active", "succeeded", "failed", "cancelled", "skipped"]
 
 
-class Parameters(Schema):
+class SweepParameters(Schema):
     """The members of a sweep, in one of four forms."""
 
     model_config = ConfigDict(extra="forbid")
 
     kind: Literal["grid", "random", "list", "array"] = Field(
-        description="`grid` runs each combination of values, `random` draws values, `list` has one row for each member, "
-        "and `array` has members that differ only in their index."
+        description="`grid` runs each combination of values, `random` draws values, `list` has one row for each "
+        "member, and `array` has members that differ only in their index."
     )
     grid: dict[str, list[Any]] = Field({}, description="Values by parameter, for `grid`.")
     random: dict[str, dict[str, Any]] = Field(
@@ -52,7 +52,7 @@ class Parameters(Schema):
     )
 
 
-class NewPreview(Schema):
+class NewSweepPreview(Schema):
     """A sweep to preview: its job specification and its parameters."""
 
     model_config = ConfigDict(
@@ -60,7 +60,7 @@ class NewPreview(Schema):
     )
 
     spec: dict[str, Any] | str
-    parameters: Parameters
+    parameters: SweepParameters
 
 
 class NewSweep(NewJob):
@@ -68,7 +68,7 @@ class NewSweep(NewJob):
 
     model_config = ConfigDict(json_schema_extra={"example": EXAMPLE})
 
-    parameters: Parameters
+    parameters: SweepParameters
     at_once: Whole | None = Field(
         None, description="Most members that wait or run at the same time; null for no limit but the team's."
     )
@@ -84,7 +84,7 @@ class NewSweep(NewJob):
     )
 
 
-class Member(Schema):
+class SweepMember(Schema):
     """A member of a sweep. `job_id` is its latest job; null before the first one is submitted."""
 
     index: int
@@ -124,7 +124,7 @@ class SweepInFull(Sweep):
     parameters: dict[str, Any]
     names: list[str] = Field(description="Names of the parameters, in order.")
     metric_names: list[str] = Field(description="Names of the metrics that members have printed.")
-    best: Member | None = Field(description="Member with the best value of `metric`.")
+    best: SweepMember | None = Field(description="Member with the best value of `metric`.")
 
 
 class SweepFilters(Schema):
@@ -144,29 +144,29 @@ class SweepPage(Schema):
     next: int | None
 
 
-class MemberFilters(Schema):
+class SweepMemberFilters(Schema):
     state: MemberState | None = None
 
 
-class MemberPage(Schema):
+class SweepMemberPage(Schema):
     """A page of members in the order of their index.
 
     To get the next page, call the endpoint again with the parameter `after` set to `next`, which is null on the last
     page.
     """
 
-    items: list[Member]
+    items: list[SweepMember]
     next: int | None
 
 
-class PreviewedMember(Schema):
+class PreviewedSweepMember(Schema):
     parameters: dict[str, Any]
     name: str
     command: str
 
 
-class Preview(Schema):
+class SweepPreview(Schema):
     """What a sweep would submit: the number of members, and the first five."""
 
     size: int
-    first: list[PreviewedMember]
+    first: list[PreviewedSweepMember]

@@ -102,7 +102,7 @@ def test_a_manager_hands_work_over_by_the_api(scene: Scene, browser_of: Browser)
             f"{name} may not submit jobs in Astro. Choose a member who may submit jobs there."
         )
     done = post(people.alice, to="alice")
-    assert done.json() == {"jobs": 1, "services": 1, "schedules": 1, "kept": []}
+    assert done.json() == {"jobs": 1, "services": 1, "schedules": 1, "sweeps": 0, "kept": []}
     event = AuditEvent.objects.get(verb="member.hand_over")
     assert (event.actor, event.target_name, event.after["owner"]) == (people.alice, "bob", "alice")
 

@@ -13,7 +13,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from accounting.models import User
 from portal.docs.help import entry_for
-from scheduling.models import Session
+from scheduling.models import Session, Sweep
 from tests.portal.scene import SECRETS, Scene, with_a_session
 
 ANONYMOUS, ALICE, BOB, CHARLIE, OLGA, ADA = WHO = ("anonymous", "alice", "bob", "charlie", "olga", "ada")
@@ -104,6 +104,14 @@ EXPECTED: dict[str, dict[str, int]] = {
     "service_start": POSTED,
     "service_rollback": POSTED,
     "service_remove": POSTED,
+    "sweeps": PAGE,
+    "sweep_new": PAGE,
+    "sweep_new?job={job}": ASTRO,
+    "sweep_preview": POSTED,
+    "sweep": ASTRO,
+    "sweep_csv": ASTRO,
+    "sweep_cancel": POSTED,
+    "sweep_run_failed": POSTED,
     "schedules": PAGE,
     "schedule_new": PAGE,
     "schedule_new?job={job}": ASTRO,
@@ -250,6 +258,13 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:sessions": API,
     "api-1:session": API_ASTRO,
     "api-1:session_keep": API_POSTED,
+    "api-1:sweeps": API,
+    "api-1:sweep": API_ASTRO,
+    "api-1:sweep_members": API_ASTRO,
+    "api-1:sweep_csv": API_ASTRO,
+    "api-1:sweep_preview": API_POSTED,
+    "api-1:sweep_cancel": API_POSTED,
+    "api-1:sweep_run_failed": API_POSTED,
     "api-1:schedules": API,
     "api-1:schedule": API_ASTRO,
     "api-1:schedule_pause": API_POSTED,
@@ -371,6 +386,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "request": scene.request.pk,
         "service": scene.service.pk,
         "session": Session.objects.get().pk,
+        "sweep": Sweep.objects.get().pk,
         "schedule": scene.schedule.pk,
         "job": scene.job.pk, "member": scene.membership.pk, "quota": scene.quota.pk, "token": scene.token.pk,
         "budget": 1,
@@ -387,6 +403,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "job_id": scene.job.pk,
         "service_id": scene.service.pk,
         "session_id": Session.objects.get().pk,
+        "sweep_id": Sweep.objects.get().pk,
         "schedule_id": scene.schedule.pk,
         "slug": "astro",
         "username": "bob",

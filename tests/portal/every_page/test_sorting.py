@@ -14,10 +14,12 @@ from scheduling.clusters.actions import pause_cluster
 from scheduling.models import Cluster
 from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import JobSpec
+from scheduling.sweeps.actions import Rules, create_sweep
+from scheduling.sweeps.parameters import Parameters
 from tests.portal.scene import Scene
 
 LISTS = (
-    "/jobs/", "/services/", "/sessions/", "/schedules/", "/requests/", "/account/tokens/",
+    "/jobs/", "/services/", "/sessions/", "/schedules/", "/sweeps/", "/requests/", "/account/tokens/",
     "/admin/tenants/", "/admin/users/", "/admin/clusters/", "/admin/nodes/", "/admin/clusters/1/",
 )  # fmt: skip
 HEADING = re.compile(r'<th scope="col"([^>]*)>(<a class="sort" href="([^"]*)"[^>]*>)?')
@@ -29,6 +31,14 @@ def ada(scene: Scene, browser_of) -> Client:
     people = scene.people
     spec = JobSpec(name="supernova-notes", command="serve", port=8000)
     start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
+    create_sweep(
+        actor=people.bob,
+        tenant=people.astro,
+        cluster=scene.world.cluster,
+        spec=JobSpec(name="supernova-tune", command="true"),
+        parameters=Parameters("array", count=2),
+        rules=Rules(),
+    )
     browser_of(people.ada).post("/account/tokens/", {"name": "nightly", "days": "30"})
     return browser_of(people.ada)
 

@@ -1,0 +1,117 @@
+"""The page that creates a sweep, with its job specification (as form and as YAML) and its parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from accounting.core.errors import NotAllowed, Refused
+from accounting.core.numbers import read_key
+from portal.submit.draft import Choices, Draft
+from portal.submit.fields import Fields
+from portal.submit.views import form_context
+from portal.sweeps.fields import KINDS, NAMES, SweepFields
+from portal.unstorable import keeps_form
+from portal.user_request import UserRequest
+from scheduling.models import Job, Sweep
+from scheduling.spec.job_spec import SpecError
+from scheduling.sweeps.actions import create_sweep, preview_sweep
+
+
+@keeps_form
+@never_cache
+@require_http_methods(["GET", "POST"])
+def new(request: UserRequest) -> HttpResponse:
+    """Shows the form for a new sweep. A POST creates the sweep.
+
+    With `?clone=`, the form starts with this sweep; with `?job=`, with the specification of this job.
+    """
+    if request.method == "POST":
+        return _posted(request)
+    if clone := request.GET.get("clone"):
+        seen = Sweep.objects.visible_to(request.user).select_related("tenant")
+        return _started(request, get_object_or_404(seen, pk=read_key(clone)))
+    if job := request.GET.get("job"):
+        jobs = Job.objects.visible_to(request.user).select_related("tenant")
+        return _started(request, get_object_or_404(jobs, pk=read_key(job)))
+    choices = Choices.of(request.user)
+    return _page(request, choices, Draft.new(choices, fields=Fields()), SweepFields.new())
+
+
+@keeps_form
+@require_POST
+def preview(request: UserRequest) -> HttpResponse:
+    """Returns the number of members and the first commands, or the problems of the fields, while the user edits."""
+    choices = Choices.of(request.user, request.POST.get("cluster", ""))
+    draft, swept = Draft.from_post(request.POST, choices).settle(), SweepFields.from_post(request.POST)
+    context = _preview(draft, swept) | {"swap": True, "names": NAMES}
+    return render(request, "sweeps/previewed.html", context)
+
+
+def _started(request: UserRequest, source: Sweep | Job) -> HttpResponse:
+    choices = Choices.of(request.user, str(source.cluster_id))
+    draft = Draft.of_stored(choices, spec=source.spec, tenant=source.tenant, user=request.user)
+    swept = SweepFields.of(source) if isinstance(source, Sweep) else SweepFields.new()
+    return _page(request, choices, draft, swept)
+
+
+def _posted(request: UserRequest) -> HttpResponse:
+    choices = Choices.of(request.user, request.POST.get("cluster", ""))
+    draft, swept = Draft.from_post(request.POST, choices), SweepFields.from_post(request.POST)
+    if rewritten := draft.rewritten(request.POST.get("do"), request.user):
+        return _page(request, choices, rewritten, swept)
+    draft = draft.ready_to_send()
+    try:
+        parameters, rules = swept.read()
+    except SpecError as error:
+        return _page(request, choices, draft, swept.with_problems(error), status=422)
+    if draft.spec and draft.cluster and draft.tenant:
+        try:
+            sweep = create_sweep(
+                actor=request.user,
+                tenant=draft.tenant,
+                cluster=draft.cluster,
+                spec=draft.spec,
+                parameters=parameters,
+                rules=rules,
+                request_key=draft.request_key,
+                even_if_never=draft.even_if_never,
+            )
+        except SpecError as error:
+            swept = swept.with_problems(error)
+            rest = {name: text for name, text in error.problems.items() if name not in NAMES}
+            draft = draft.with_problems(SpecError(rest)) if rest else draft
+        except (NotAllowed, Refused) as error:
+            draft = draft.refused(error, request.user)
+        else:
+            return redirect("sweep", sweep.pk)
+    return _page(request, choices, draft, swept, status=422)
+
+
+def _page(
+    request: UserRequest, choices: Choices, draft: Draft, swept: SweepFields, *, status: int = 200
+) -> HttpResponse:
+    context = form_context(draft, choices) | _preview(draft, swept)
+    context |= {"kinds": KINDS, "goals": Sweep.Goal.choices}
+    return render(request, "sweeps/form.html", context, status=status)
+
+
+def _preview(draft: Draft, swept: SweepFields) -> dict[str, Any]:
+    """Returns the context of the preview: its members, or the problems of the sweep's fields.
+
+    Problems that the fields have already stay.
+    """
+    found, wrong = None, ""
+    if swept.parameters or swept.count:
+        try:
+            parameters, _ = swept.read()
+            if draft.spec is not None:
+                found = preview_sweep(spec=draft.spec, parameters=parameters)
+        except SpecError as error:
+            wrong = "; ".join(f"{name} {text}" for name, text in error.problems.items() if name not in NAMES)
+            swept = swept.with_problems(SpecError(error.problems | swept.problems))
+    return {"swept": swept, "preview": found, "wrong": wrong}

@@ -1,0 +1,106 @@
+"""The fields of the sweep form beside the job specification: the texts as typed, and what they mean."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from django.http import QueryDict
+
+from accounting.core.numbers import DECIMAL_IN_WORDS, read_decimal, read_whole
+from portal.sweeps.texts import read_parameters, write_parameters
+from scheduling.models import Sweep
+from scheduling.spec.job_spec import SpecError
+from scheduling.sweeps.actions import Rules
+from scheduling.sweeps.parameters import LARGEST_SEED, Parameters
+
+NAMES = ("kind", "parameters", "count", "seed", "at_once", "metric", "goal", "stop_at")
+KINDS = (
+    ("grid", "Grid: each combination of values"),
+    ("random", "Random: values drawn from ranges"),
+    ("list", "List: one CSV row for each member"),
+    ("array", "Array: members that differ only in their index"),
+)
+LONGEST_TEXT = 1_000_000
+FAIR_TEXT = 100
+
+
+@dataclass(frozen=True)
+class SweepFields:
+    """The text of each field, as typed."""
+
+    kind: str = "grid"
+    parameters: str = ""
+    count: str = ""
+    seed: str = ""
+    at_once: str = ""
+    metric: str = ""
+    goal: str = Sweep.Goal.MIN
+    stop_at: str = ""
+    stop_cancels: bool = False
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def new(cls) -> Self:
+        return cls(seed=str(secrets.randbelow(LARGEST_SEED + 1)))
+
+    @classmethod
+    def from_post(cls, post: QueryDict) -> Self:
+        texts = {name: post.get(name, "").strip()[:FAIR_TEXT] for name in NAMES if name != "parameters"}
+        typed = post.get("parameters", "").replace("\r\n", "\n")[:LONGEST_TEXT]
+        return cls(**texts, parameters=typed, stop_cancels=post.get("stop_cancels") == "on")
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> Self:
+        described = Parameters.stored(sweep.parameters)
+        numbers = {"count": described.count, "seed": described.seed, "at_once": sweep.at_once}
+        stop_at = "" if sweep.stop_at is None else repr(sweep.stop_at)
+        return replace(
+            cls.new(),
+            kind=described.kind,
+            parameters=write_parameters(described),
+            **{name: str(number) for name, number in numbers.items() if number is not None},
+            metric=sweep.metric,
+            goal=sweep.goal,
+            stop_at=stop_at,
+            stop_cancels=sweep.stop_cancels,
+        )
+
+    def read(self) -> tuple[Parameters, Rules]:
+        """Converts the texts. Raises SpecError, with each invalid field."""
+        problems: dict[str, str] = {}
+        numbers: dict[str, int | None] = {}
+        for name in ("count", "seed", "at_once"):
+            text = getattr(self, name)
+            numbers[name] = read_whole(text) if text else None
+            if text and numbers[name] is None:
+                problems[name] = "must be a whole number"
+        stop_at = read_decimal(self.stop_at) if self.stop_at else None
+        if self.stop_at and stop_at is None:
+            problems["stop_at"] = f"must be a number: {DECIMAL_IN_WORDS}"
+        rules = Rules(
+            at_once=numbers["at_once"],
+            metric=self.metric,
+            goal=self.goal,
+            stop_at=None if stop_at is None else float(stop_at),
+            stop_cancels=self.stop_cancels,
+        )
+        parameters = Parameters(self.kind)
+        try:
+            parameters = read_parameters(
+                self.kind, self.parameters, count=numbers["count"], seed=numbers["seed"]
+            )
+            parameters.check()
+        except SpecError as error:
+            problems = error.problems | problems
+        try:
+            rules.check()
+        except SpecError as error:
+            problems = error.problems | problems
+        if problems:
+            raise SpecError(problems)
+        return parameters, rules
+
+    def with_problems(self, error: SpecError) -> Self:
+        return replace(self, problems={name: text for name, text in error.problems.items() if name in NAMES})

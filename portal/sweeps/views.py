@@ -1,0 +1,198 @@
+"""The list of sweeps, the page of a sweep, and its actions. The form is in portal/sweeps/editing.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_POST, require_safe
+
+from accounting.core.errors import NotAllowed, Refused
+from accounting.models import Tenant
+from portal.fragments import render_page
+from portal.jobs.detail import yaml_of
+from portal.live.topics import topics_of_jobs
+from portal.reports.formats.answers import csv_answer
+from portal.sorting import Names, Sorting
+from portal.sweeps.chart import draw
+from portal.user_request import UserRequest
+from scheduling.models import Sweep, SweepMember
+from scheduling.sweeps.actions import cancel_sweep, run_failed_again
+from scheduling.sweeps.parameters import text_of
+from scheduling.sweeps.tables import METRIC, PARAMETER, best_first, csv_of, expression_of
+
+SWEEPS_PER_PAGE = 50
+MEMBERS_PER_PAGE = 50
+MOST_METRICS = 8  # columns of the table; the CSV file has all
+SORTING = Sorting(
+    {
+        "created": ("created_at",), "name": (Names("name"),), "state": ("state",), "size": ("size",),
+        "team": (Names("tenant__name"),), "owner": (Names("owner__username"),),
+    },
+    usual="-created",
+)  # fmt: skip
+# Tone and icon of each state's chip.
+STATES = {
+    "running": ("info", "play"),
+    "finished": ("good", "check-circle"),
+    "stopped": ("good", "to-end"),
+    "cancelled": ("muted", "slash"),
+}
+MEMBER_STATES = {
+    "pending": ("warn", "clock"),
+    "active": ("info", "play"),
+    "succeeded": ("good", "check-circle"),
+    "failed": ("bad", "x-circle"),
+    "cancelled": ("muted", "slash"),
+    "skipped": ("muted", "slash"),
+}
+
+
+@require_safe
+def sweeps(request: UserRequest) -> HttpResponse:
+    """Lists the sweeps of the user's teams, by default the newest first."""
+    found = Sweep.objects.visible_to(request.user).defer("spec", "parameters")
+    mine = request.GET.get("owner") == "me"
+    if mine:
+        found = found.filter(owner=request.user)
+    found = found.select_related("tenant", "owner")
+    page = Paginator(SORTING.order(found, request.GET), SWEEPS_PER_PAGE).get_page(request.GET.get("page"))
+    context = {
+        "mine": mine,
+        "sort": SORTING.chosen(request.GET),
+        "page": page,
+        "rows": [(one, _chip_of(one), _counts(one)) for one in page],
+        "teams": Tenant.objects.visible_to(request.user).count(),
+        "topics": topics_of_jobs(request.user),
+    }
+    return render_page(request, "sweeps/list.html", context)
+
+
+@require_safe
+def sweep(request: UserRequest, pk: int) -> HttpResponse:
+    """Shows a sweep: its members with their parameters and metrics, the numbers of members by state, and a chart."""
+    shown = visible_sweep(request, pk)
+    state = request.GET.get("state", "")
+    members = shown.members.select_related("job").defer("job__spec")
+    if state in SweepMember.State.values:
+        members = members.filter(state=state)
+    sorting = sorting_of(shown)
+    page = Paginator(sorting.order(members, request.GET), MEMBERS_PER_PAGE).get_page(request.GET.get("page"))
+    metrics = _metrics_of(shown)
+    best = None
+    if shown.metric in shown.metric_names:
+        best = best_first(shown, shown.members.filter(metrics__has_key=shown.metric)).first()
+    context = {
+        "sweep": shown,
+        "chip": _chip_of(shown),
+        "counts": _counts(shown),
+        "state": state,
+        "sort": sorting.chosen(request.GET),
+        "page": page,
+        "parameters": [(f"{PARAMETER}{name}", name) for name in shown.names],
+        "metrics": [(f"{METRIC}{name}", name) for name in metrics],
+        "hidden_metrics": len(shown.metric_names) - len(metrics),
+        "rows": [_row(shown, member, metrics) for member in page],
+        "best": best,
+        "best_value": best.metrics[shown.metric] if best else None,
+        "chart": draw(shown),
+        "yaml": yaml_of(shown),
+        "may_change": Sweep.objects.changeable_by(request.user).filter(pk=pk).exists(),
+        "may_run_failed": "failed" in shown.counts
+        and shown.state in (Sweep.State.RUNNING, Sweep.State.FINISHED),
+    }
+    return render_page(request, "sweeps/sweep.html", context)
+
+
+@require_safe
+def members_csv(request: UserRequest, pk: int) -> HttpResponse:
+    """Downloads all members of a sweep as a CSV file."""
+    return csv_answer(csv_of(visible_sweep(request, pk)), f"fairlot-sweep-{pk}")
+
+
+@require_POST
+def cancel(request: UserRequest, pk: int) -> HttpResponse:
+    return _perform(
+        request,
+        pk,
+        lambda one: cancel_sweep(actor=request.user, sweep=one),
+        "The sweep {} has been cancelled. Its running jobs end within their grace period.",
+    )
+
+
+@require_POST
+def run_failed(request: UserRequest, pk: int) -> HttpResponse:
+    return _perform(
+        request,
+        pk,
+        lambda one: run_failed_again(actor=request.user, sweep=one),
+        "The failed members of {} run again.",
+    )
+
+
+def _perform(request: UserRequest, pk: int, act: Callable[[Sweep], object], done: str) -> HttpResponse:
+    shown = visible_sweep(request, pk)
+    try:
+        act(shown)
+    except (NotAllowed, Refused) as refused:
+        messages.error(request, str(refused))
+    else:
+        messages.success(request, done.format(shown.name))
+    return redirect("sweep", pk=pk)
+
+
+def visible_sweep(request: UserRequest, pk: int) -> Sweep:
+    """Returns the sweep with this key. Raises Http404 if the user may not see the sweep."""
+    seen = Sweep.objects.visible_to(request.user).select_related("tenant", "owner", "cluster", "cancelled_by")
+    return get_object_or_404(seen, pk=pk)
+
+
+def sorting_of(shown: Sweep) -> Sorting:
+    """Returns the orders of a sweep's members. By default, the best member comes first, if the sweep has a metric."""
+    columns = {name: (name,) for name in ("index", "state", "attempts")} | {
+        key: (expression_of(key),)
+        for key in (
+            *(f"{PARAMETER}{name}" for name in shown.names),
+            *(f"{METRIC}{name}" for name in shown.metric_names),
+        )
+    }
+    usual = "index"
+    if shown.metric in shown.metric_names:
+        usual = f"{'-' if shown.goal == Sweep.Goal.MAX else ''}{METRIC}{shown.metric}"
+    return Sorting(columns, usual=usual, last="index")
+
+
+def _metrics_of(shown: Sweep) -> list[str]:
+    """Returns the metrics that the table shows: first the one by which members are compared."""
+    first = [shown.metric] if shown.metric in shown.metric_names else []
+    return [*first, *(name for name in shown.metric_names if name != shown.metric)][:MOST_METRICS]
+
+
+def _row(shown: Sweep, member: SweepMember, metrics: list[str]) -> dict[str, Any]:
+    tone, icon = MEMBER_STATES[member.state]
+    return {
+        "member": member,
+        "chip": (member.get_state_display(), tone, icon),
+        "parameters": [(name, text_of(member.parameters[name])) for name in shown.names],
+        "metrics": [(name, member.metrics.get(name)) for name in metrics],
+    }
+
+
+def _chip_of(shown: Sweep) -> tuple[str, str, str]:
+    label, (tone, icon) = shown.get_state_display(), STATES[shown.state]
+    if shown.ended_at is None and shown.state == Sweep.State.CANCELLED:
+        label = "Cancelling"
+    return label, tone, icon
+
+
+def _counts(shown: Sweep) -> list[tuple[str, str, int]]:
+    """Returns (state, label, number of members) for each state that members have."""
+    return [
+        (state.value, state.label, shown.counts[state])
+        for state in SweepMember.State
+        if state in shown.counts
+    ]

@@ -1,0 +1,320 @@
+"""Users create, compare, cancel and repeat sweeps on pages and in the API."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from hypothesis import given
+
+from accounting.models import Membership
+from portal.submit.fields import Fields, digest
+from portal.sweeps.chart import HEIGHT, Scale, draw
+from portal.sweeps.texts import read_parameters, write_parameters
+from scheduling.models import Sweep, SweepMember
+from scheduling.spec.job_spec import SpecError
+from scheduling.sweeps.parameters import Parameters, text_of
+from tests.make import membership, user
+from tests.portal.scene import Scene
+from tests.scheduling.sweeps.test_parameters import DESCRIPTIONS
+from tests.scheduling.swept import LR, array, make, spec, step
+
+API = "/api/v1/sweeps"
+
+
+def posted(**changes: object) -> dict[str, object]:
+    """Returns the fields of the form as a browser sends them, with `changes`."""
+    fields = Fields(name="tune", command="python train.py {lr}")
+    yaml = fields.to_yaml()
+    texts = {name: getattr(fields, name) for name in Fields.__dataclass_fields__}
+    swept = {
+        "kind": "grid", "parameters": "lr = 0.1, 0.01\r\nopt = adam, sgd", "count": "", "seed": "7", "at_once": "3",
+        "metric": "loss", "goal": "min", "stop_at": "0.5", "stop_cancels": "on",
+    }  # fmt: skip
+    rest = {"yaml": yaml, "agreed": digest(yaml), "request_key": "k1", "do": "submit", "page": "sweep"}
+    return texts | swept | rest | changes
+
+
+@pytest.fixture
+def bob(scene: Scene, browser_of) -> Client:
+    return browser_of(scene.people.bob)
+
+
+def text_of_page(response: Any) -> str:
+    return re.sub(r"\s+", " ", response.content.decode())
+
+
+def problem_of(html: str, field: str) -> str:
+    return re.search(rf'id="problem-{field}"[^>]*>([^<]*)<', html)[1]
+
+
+def ended(scene: Scene, count: int = 4) -> Sweep:
+    """Returns a sweep of Bob's whose members have ended: losses fall with the index, and the last member failed."""
+    grid = Parameters("grid", grid={"lr": [10**-power for power in range(count)]})
+    sweep = step(make(scene.world, grid, metric="loss", spec=spec(name="supernova-tune")))
+    for member in sweep.members.all():
+        member.state = "failed" if member.index == count - 1 else "succeeded"
+        member.metrics = {"loss": 1 / (1 + member.index), "step": 90}
+        member.save()
+    sweep.jobs.update(state="succeeded", ended_at=sweep.created_at)
+    sweep.counts = {"succeeded": count - 1, "failed": 1}
+    sweep.metric_names, sweep.state, sweep.ended_at = ["loss", "step"], "finished", sweep.created_at
+    sweep.save()
+    return sweep
+
+
+# --- the form ------------------------------------------------------------------------------------
+
+
+def test_a_right_form_becomes_a_sweep(scene: Scene, bob: Client) -> None:
+    response = bob.post("/sweeps/new/", posted())
+    made = Sweep.objects.get()
+    assert (response.status_code, response["Location"]) == (302, f"/sweeps/{made.pk}/")
+    assert (made.owner, made.tenant, made.name) == (scene.people.bob, scene.people.astro, "tune")
+    assert (made.at_once, made.metric, made.stop_at, made.stop_cancels) == (3, "loss", 0.5, True)
+    assert list(made.members.values_list("parameters", flat=True)) == [
+        {"lr": lr, "opt": opt} for lr in (0.1, 0.01) for opt in ("adam", "sgd")
+    ]
+    assert bob.post("/sweeps/new/", posted())["Location"] == f"/sweeps/{made.pk}/"
+    assert Sweep.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "says"),
+    [
+        ({"parameters": "lr"}, "parameters", "line 1 must be a name"),
+        ({"parameters": "lr = 1\nlr = 2"}, "parameters", "a second time"),
+        ({"parameters": ""}, "parameters", "at least one"),
+        ({"kind": "random", "parameters": "lr = gauss(0, 1)", "count": "3"}, "parameters", "log_uniform"),
+        ({"kind": "random", "parameters": "lr = int(1, 5)", "count": "x"}, "count", "whole number"),
+        ({"kind": "list", "parameters": "a,b\n1"}, "parameters", "row 2 has 1 values"),
+        ({"at_once": "many"}, "at_once", "whole number"),
+        ({"stop_at": "low"}, "stop_at", "number"),
+        ({"metric": "", "stop_at": "1"}, "metric", "must be set"),
+        ({"variables": "lr=1"}, "variables", "must not contain lr"),
+    ],
+)
+def test_a_wrong_form_says_what_is_wrong_beside_the_field(
+    scene: Scene, bob: Client, changes: dict[str, str], field: str, says: str
+) -> None:
+    response = bob.post("/sweeps/new/", posted(**changes))
+    assert response.status_code == 422
+    assert says in problem_of(response.content.decode(), field).lower()
+    assert not Sweep.objects.exists()
+    if field != "variables" and changes.get("parameters") != "":
+        shown = bob.post("/sweeps/preview/", posted(**changes)).content.decode()
+        assert says in problem_of(shown, field).lower()
+
+
+def test_the_preview_shows_the_first_commands(scene: Scene, bob: Client) -> None:
+    html = text_of_page(bob.post("/sweeps/preview/", posted(parameters="lr = 1, 2, 3, 4, 5, 6")))
+    assert "6 jobs, of which these are the first 5" in html
+    assert "python train.py 5<" in html
+    assert "python train.py 6<" not in html
+    assert not Sweep.objects.exists()
+
+
+def test_a_clone_and_a_job_fill_the_form(scene: Scene, bob: Client, browser_of) -> None:
+    sweep = make(
+        scene.world, Parameters("random", random={"lr": {"distribution": "uniform", "low": 0, "high": 1}}, count=3, seed=11)
+    )  # fmt: skip
+    html = text_of_page(bob.get(f"/sweeps/new/?clone={sweep.pk}"))
+    assert "lr = uniform(0, 1)" in html
+    assert 'value="11"' in html
+    assert "supernova" in text_of_page(bob.get(f"/sweeps/new/?job={scene.job.pk}"))
+    charlie = browser_of(scene.people.charlie)
+    for query in (f"clone={sweep.pk}", f"job={scene.job.pk}", "clone=x"):
+        assert charlie.get(f"/sweeps/new/?{query}").status_code == 404
+
+
+@given(DESCRIPTIONS)
+def test_written_parameters_are_read_back_to_the_same_members(described: Parameters) -> None:
+    read = read_parameters(
+        described.kind, write_parameters(described), count=described.count, seed=described.seed
+    )
+    read.check()
+
+    def texts(parameters: Parameters) -> list[dict[str, str]]:
+        return [
+            {name: text_of(value).strip() for name, value in values.items()} for values in parameters.expand()
+        ]
+
+    assert [list(one) for one in texts(read)] == [list(one) for one in texts(described)]
+    for one, other in zip(texts(read), texts(described), strict=True):
+        for name, text in one.items():
+            assert text == other[name] or float(text) == float(other[name])
+
+
+def test_csv_with_names_twice_is_refused() -> None:
+    with pytest.raises(SpecError, match="once"):
+        read_parameters("list", "a,a\n1,2", count=None, seed=None)
+
+
+# --- its pages -----------------------------------------------------------------------------------
+
+
+def test_the_page_lists_members_the_best_first_and_sorts_by_any_column(scene: Scene, bob: Client) -> None:
+    sweep = ended(scene)
+    page = f"/sweeps/{sweep.pk}/"
+
+    def order(query: str = "") -> list[int]:
+        return [
+            int(index)
+            for index in re.findall(r'id="member-(\d+)"', bob.get(f"{page}{query}").content.decode())
+        ]
+
+    assert order() == [3, 2, 1, 0]
+    assert order("?sort=p.lr") == [3, 2, 1, 0]
+    assert order("?sort=-p.lr") == order("?sort=-m.loss") == order("?sort=index") == [0, 1, 2, 3]
+    assert order("?state=failed") == [3]
+    assert order("?state=pending") == []
+    html = text_of_page(bob.get(page))
+    assert "Best member</dt><dd>3, with loss 0.25" in html
+    assert "Succeeded 3" in html
+    assert "Run the failed again" in html
+    assert 'class="sweep-best"' in html
+    assert "supernova-tune" in text_of_page(bob.get("/sweeps/"))
+    job = sweep.members.get(index=0).job_id
+    assert f'member 0 of the sweep <a href="{page}">supernova-tune</a>' in text_of_page(
+        bob.get(f"/jobs/{job}/")
+    )
+    listed = text_of_page(bob.get(f"/jobs/?sweep={sweep.pk}"))
+    assert "supernova-tune-0" in listed
+    assert "supernova-next" not in listed
+
+
+def test_cancelling_and_running_again(scene: Scene, bob: Client) -> None:
+    sweep = ended(scene)
+    page = f"/sweeps/{sweep.pk}/"
+    assert "run again." in text_of_page(bob.post(f"{page}run-failed/", follow=True))
+    assert sweep.members.get(index=3).state == "pending"
+    html = text_of_page(bob.post(f"{page}cancel/", follow=True))
+    assert "has been cancelled" in html
+    assert "Cancelled by bob." in html
+    assert "was cancelled" in text_of_page(bob.post(f"{page}run-failed/", follow=True))
+
+
+@pytest.mark.parametrize("role", [Membership.Role.VIEWER, Membership.Role.MEMBER])
+def test_a_user_who_only_sees_a_sweep_cannot_change_it(scene: Scene, browser_of, role: str) -> None:
+    sweep, other = ended(scene), user("vera")
+    membership(other, scene.people.astro, role=role)
+    browser, page = browser_of(other), f"/sweeps/{sweep.pk}/"
+    assert "Run the failed again" not in text_of_page(browser.get(page))
+    for verb in ("cancel", "run-failed"):
+        shown = text_of_page(browser.post(f"{page}{verb}/", follow=True))
+        assert "Only the owner, a manager of the team or an operator" in shown
+        assert browser.post(f"{API}/{sweep.pk}/{verb}").status_code == 403
+    sweep.refresh_from_db()
+    assert sweep.state == "finished"
+
+
+def test_for_others_it_does_not_exist(scene: Scene, browser_of) -> None:
+    sweep, charlie = ended(scene), browser_of(scene.people.charlie)
+    for path in ("", "members.csv"):
+        assert charlie.get(f"/sweeps/{sweep.pk}/{path}").status_code == 404
+    for path in ("", "/members", "/members.csv"):
+        assert charlie.get(f"{API}/{sweep.pk}{path}").status_code == 404
+    for verb in ("cancel", "run-failed"):
+        assert charlie.post(f"/sweeps/{sweep.pk}/{verb}/").status_code == 404
+        assert charlie.post(f"{API}/{sweep.pk}/{verb}").status_code == 404
+    assert charlie.get(API).json()["items"] == []
+    assert "supernova" not in text_of_page(charlie.get("/sweeps/"))
+    assert "supernova" not in text_of_page(charlie.get(f"/jobs/?sweep={sweep.pk}"))
+
+
+def test_the_csv_file_has_all_members_and_no_formulas(scene: Scene, bob: Client) -> None:
+    sweep = make(scene.world, Parameters("grid", grid={"opt": ["=1+1", "sgd"], "lr": [0.5]}))
+    SweepMember.objects.filter(sweep=sweep, index=1).update(metrics={"loss": 0.25})
+    Sweep.objects.update(metric_names=["loss"])
+    for path in (f"/sweeps/{sweep.pk}/members.csv", f"{API}/{sweep.pk}/members.csv"):
+        rows = list(csv.reader(io.StringIO(bob.get(path).content.decode())))
+        assert rows == [
+            ["index", "state", "attempts", "job", "opt", "lr", "metric loss"],
+            ["0", "pending", "0", "", "'=1+1", "0.5", ""],
+            ["1", "pending", "0", "", "sgd", "0.5", "0.25"],
+        ]
+
+
+def test_more_members_and_sweeps_need_no_more_queries(scene: Scene, bob: Client) -> None:
+    def queries(url: str) -> int:
+        with CaptureQueriesContext(connection) as counted:
+            assert bob.get(url).status_code == 200
+        return len(counted)
+
+    small = make(scene.world, array(3))
+    few = [queries("/sweeps/"), queries(f"/sweeps/{small.pk}/")]
+    large = make(scene.world, array(10_000))
+    assert [queries("/sweeps/"), queries(f"/sweeps/{large.pk}/?page=100")] == few
+    assert few[1] <= 14
+
+
+# --- the chart -----------------------------------------------------------------------------------
+
+
+def test_the_chart_has_an_axis_for_each_parameter_and_the_metric(scene: Scene) -> None:
+    chart = draw(ended(scene, 12))
+    assert chart is not None
+    assert [axis.name for axis in chart.axes] == ["lr", "loss"]
+    assert chart.axes[0].is_logarithmic
+    assert (chart.drawn, chart.best) == (12, 1)
+    assert [is_best for _, is_best in chart.lines] == [False] * 11 + [True]
+    assert chart.lines[-1][0] == f"M0,{HEIGHT}L1000,{HEIGHT}"
+    assert draw(make(scene.world, LR, metric="loss")) is None
+
+
+def test_an_axis_orders_numbers_and_texts() -> None:
+    assert Scale("a", [1, 2, 3]).parts() == [0, 0.5, 1]
+    assert Scale("a", [5, 5]).parts() == [0.5, 0.5]
+    assert Scale("a", [1, 10, 100]).parts() == pytest.approx([0, 0.5, 1])
+    assert Scale("a", ["b", "a", 3]).parts() == [1, 0.5, 0]
+    assert all(0 <= part <= 1 for part in Scale("a", [-1.7e308, 0, 1.7e308]).parts())
+
+
+# --- the API -------------------------------------------------------------------------------------
+
+
+def test_the_api_creates_previews_and_pages(scene: Scene, bob: Client) -> None:
+    new = {
+        "spec": {"name": "tune", "command": "go {lr}"},
+        "parameters": {
+            "kind": "random",
+            "random": {"lr": {"distribution": "int", "low": 1, "high": 9}},
+            "count": 5,
+        },
+    }
+    shown = bob.post(
+        f"{API}/preview",
+        json.dumps(new | {"parameters": {"kind": "array", "count": 9}}),
+        content_type="application/json",
+    )
+    assert (shown.status_code, shown.json()["size"], len(shown.json()["first"])) == (200, 9, 5)
+    keyed = {"content_type": "application/json", "headers": {"Idempotency-Key": "k"}}
+    made, again = (bob.post(API, json.dumps(new), **keyed) for _ in range(2))
+    assert made.status_code == 201, made.content
+    body = made.json()
+    assert body["id"] == again.json()["id"]
+    assert (body["size"], body["counts"], body["names"]) == (5, {"pending": 5}, ["lr"])
+    assert isinstance(body["parameters"]["seed"], int)
+    first = bob.get(f"{API}/{body['id']}/members?limit=3").json()
+    assert [one["index"] for one in first["items"]] == [0, 1, 2]
+    rest = bob.get(f"{API}/{body['id']}/members?limit=3&after={first['next']}").json()
+    assert ([one["index"] for one in rest["items"]], rest["next"]) == ([3, 4], None)
+    assert bob.get(f"{API}/{body['id']}/members?state=failed").json()["items"] == []
+    assert [one["id"] for one in bob.get(f"{API}?owner=bob&state=running").json()["items"]] == [body["id"]]
+    wrong = bob.post(API, json.dumps(new | {"at_once": 0}), content_type="application/json")
+    assert wrong.status_code == 422
+    assert "at_once" in wrong.content.decode()
+    assert bob.post(f"{API}/{body['id']}/cancel").json()["state"] == "cancelled"
+    assert bob.post(f"{API}/{body['id']}/run-failed").status_code == 409
+
+
+def test_the_api_names_the_best_member(scene: Scene, bob: Client) -> None:
+    sweep = ended(scene)
+    assert bob.get(f"{API}/{sweep.pk}").json()["best"]["index"] == 3
