@@ -60,6 +60,7 @@ bench: bootstrap ## measure timings, which are never part of a test
 	@$(python) -m tests.fairshare.bench_market
 	@$(python) -m tests.fairshare.bench_anomalies
 	@$(python) -m tests.fairshare.bench_false_rate
+	@$(python) -m tests.clients.bench_start
 	@$(python) -m tests.ground.bench_up
 
 bench-web: bootstrap ## load a whole portal with 200 users, 500 streams and bulk submissions; ARGS="--help" lists options

@@ -115,10 +115,11 @@ def test_files_and_scripts_of_the_repository_that_are_named_exist() -> None:
 OF_JOBS = re.compile(r'"(?:FAIRLOT_[A-Z_]+)"|\bFAIRLOT_[A-Z_]+\b')
 
 
-def test_variables_that_are_named_are_settings_or_set_for_jobs() -> None:
+def test_variables_that_are_named_are_settings_or_read_or_set_elsewhere() -> None:
     sources = [
         *(ROOT / "scheduling").rglob("*.py"),
         *(ROOT / "embedded").glob("*.py"),
+        *(ROOT / "clients").rglob("*.py"),
         ROOT / "tests" / "conftest.py",
     ]
     known = settings_names() | {

@@ -92,7 +92,12 @@ def with_app(command: Callable[..., R]) -> Callable[..., R]:
 
 def talk(text: str) -> None:
     """Says something to the person, on stderr. Data goes to stdout."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
+
+
+def printable(text: str) -> str:
+    """Returns the text without control characters, which could change what a terminal shows."""
+    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
 def exit_code_of(error: FairlotError) -> int:

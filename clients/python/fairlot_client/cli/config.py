@@ -64,7 +64,8 @@ def access_of(context: str | None) -> Access:
     """Returns the portal and the token to use.
 
     The first of these that is set counts: the context `context`, the variables FAIRLOT_URL and FAIRLOT_TOKEN, the
-    current context. A token of the file is never sent to another URL. Raises ClickException if nothing is set.
+    current context. FAIRLOT_TOKEN alone is used instead of the saved token of the current context. A token of the file
+    is never sent to another URL. Raises ClickException if nothing is set.
     """
     url, token = os.environ.get("FAIRLOT_URL", ""), os.environ.get("FAIRLOT_TOKEN", "")
     if url and not context:

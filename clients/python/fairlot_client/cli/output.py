@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from fairlot_client.cli.app import App, app_of, talk
+from fairlot_client.cli.app import App, app_of, printable, talk
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -165,12 +165,7 @@ def _cell(row: Mapping[str, Any], of: str | Callable[[Any], Any]) -> str:
         value = ", ".join(f"{key}={one}" for key, one in value.items())
     if isinstance(value, list):
         value = ", ".join(str(one) for one in value)
-    return _printable(str(value))
-
-
-def _printable(text: str) -> str:
-    """Returns the text without control characters, which could change what a terminal shows."""
-    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return printable(str(value))
 
 
 def when(key: str) -> Callable[[Mapping[str, Any]], str]:

@@ -290,7 +290,7 @@ def ask_for_limit(
 @output_option
 @with_app
 def approve(app: App, request_id: int, **options: Any) -> None:
-    """Approve a request as it is."""
+    """Approve a request, and grant what was asked for."""
     made = app.client.approve_request(request_id, **chosen(options))
     show_done(app, f"Approved request {request_id}.", made)
 
