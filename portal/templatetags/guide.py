@@ -8,6 +8,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from portal.docs import terms
+from portal.docs.commands import commands_for
 from portal.docs.help import help_address
 from portal.templatetags.fairlot import icon
 
@@ -24,6 +25,21 @@ def help_link(context: RequestContext) -> SafeString:
         help_address(match.url_name if match else ""),
         icon("help"),
     )
+
+
+@register.inclusion_tag("parts/command.html", takes_context=True)
+def command_menu(context: RequestContext) -> dict[str, object]:
+    """Renders the menu with the commands of `fairlot` for the current page; nothing if there are none."""
+    request = context["request"]
+    match = request.resolver_match
+    return {
+        "commands": commands_for(
+            match.url_name if match else None,
+            match.kwargs if match else {},
+            request.GET,
+            portal=request.build_absolute_uri("/").rstrip("/"),
+        )
+    }
 
 
 @register.simple_tag(takes_context=True)

@@ -1,0 +1,87 @@
+"""Maps each page of the portal to the commands of `fairlot` that do the same, which the page shows in its top bar.
+
+tests/clients/test_pages.py checks that the command line accepts every command.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scheduling.models import Job
+
+LONGEST = 200  # characters of a value that is taken from the address
+
+Query = Mapping[str, str]
+# By the name of the URL: the commands, with {pk} and {slug} of the address.
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "home": ("fairlot list --mine", "fairlot share"),
+    "submit": ("fairlot submit -f job.yaml", "fairlot submit --check -f job.yaml"),
+    "job": ("fairlot show {pk}", "fairlot why {pk}", "fairlot logs -f {pk}", "fairlot cancel {pk}"),
+    "job_log": ("fairlot logs -f {pk}",),
+    "job_events": ("fairlot events {pk}",),
+    "job_spec": ("fairlot show {pk} -o yaml", "fairlot clone {pk} --name again"),
+    "sessions": ("fairlot session list",),
+    "session_new": ("fairlot session open -f job.yaml",),
+    "session": ("fairlot session show {pk}", "fairlot session keep {pk}", "fairlot session stop {pk}"),
+    "services": ("fairlot service list",),
+    "service_new": ("fairlot service create -f job.yaml --replicas 2",),
+    "service": ("fairlot service show {pk}", "fairlot service scale {pk} 2", "fairlot service events {pk}"),
+    "service_update": ("fairlot service update {pk} -f job.yaml",),
+    "schedules": ("fairlot schedule list",),
+    "schedule_new": ("fairlot schedule create --when '30 2 * * MON-FRI' -f job.yaml",),
+    "schedule": ("fairlot schedule show {pk}", "fairlot schedule run {pk}", "fairlot schedule pause {pk}"),
+    "cluster": ("fairlot top", "fairlot node list"),
+    "usage_statement": ("fairlot statement > statement.pdf",),
+    "usage_idle": ("fairlot idle",),
+    "requests": ("fairlot request list",),
+    "request": ("fairlot request show {pk}",),
+    "request_new": ("fairlot request limit gpus 16 --team {slug} --reason 'Why we need it'",),
+    "team": ("fairlot team members {slug}", "fairlot limits --team {slug}", "fairlot budgets --team {slug}"),
+    "admin_tenant": ("fairlot team members {slug}", "fairlot limits --team {slug}"),
+    "admin_nodes": ("fairlot node list",),
+    "admin_clusters": ("fairlot cluster list",),
+    "secrets": ("fairlot secret list",),
+    "tokens": ("fairlot login {url}",),
+}
+
+
+def _list_of_jobs(query: Query) -> list[str]:
+    words = ["fairlot", "list"]
+    if query.get("state") in Job.State.values:
+        words += ["--state", query["state"]]
+    if query.get("owner") == "me":
+        words.append("--mine")
+    return words + _options(query, {"team": "--team", "label": "--label", "q": "--search"})
+
+
+def _options(query: Query, names: Mapping[str, str]) -> list[str]:
+    found = {option: query.get(name, "").strip()[:LONGEST] for name, option in names.items()}
+    return [
+        word for option, value in found.items() if value.isprintable() and value for word in (option, value)
+    ]
+
+
+def _of_team(*words: str) -> Callable[[Query], list[str]]:
+    return lambda query: ["fairlot", *words, *_options(query, {"team": "--team"})]
+
+
+# Pages whose command depends on the query of the address.
+BY_QUERY: dict[str, Callable[[Query], list[str]]] = {
+    "jobs": _list_of_jobs,
+    "share": _of_team("share"),
+    "trades": _of_team("trades"),
+    "usage": _of_team("usage"),
+}
+
+
+def commands_for(url_name: str | None, places: Mapping[str, Any], query: Query, *, portal: str) -> list[str]:
+    """Returns the commands for a page; none if the command line cannot do what the page does.
+
+    `places` are the values in the address's path, `query` those in its query, and `portal` is the portal's URL.
+    """
+    if url_name in BY_QUERY:
+        return [shlex.join(BY_QUERY[url_name](query))]
+    values = {name: shlex.quote(str(value)) for name, value in {**places, "url": portal}.items()}
+    return [text.format(**values) for text in COMMANDS.get(url_name or "", ())]
