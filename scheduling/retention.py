@@ -91,7 +91,7 @@ def remove_files(*, after: timedelta) -> int:
 def remove_code(*, after: timedelta) -> int:
     """Deletes code uploads that nobody needs and that were last uploaded longer than `after` ago. Returns their number.
 
-    Needed are the uploads of jobs whose files still exist, of schedules and of services.
+    Needed are the uploads of jobs whose files still exist, of schedules, services and sweeps.
     """
     total, last = 0, 0
     old = CodeUpload.objects.unused().order_by("pk")

@@ -7,8 +7,8 @@ from portal.api.auth import Bearer, Session
 from portal.api.budgets.endpoints import router as budgets
 from portal.api.clusters.endpoints import router as clusters
 from portal.api.clusters.gpu_map import router as cluster
-from portal.api.conversions.endpoints import router as conversions
 from portal.api.code.endpoints import router as code
+from portal.api.conversions.endpoints import router as conversions
 from portal.api.departures.endpoints import router as departures
 from portal.api.document import DocumentedAPI
 from portal.api.fairness.endpoints import router as fairness

@@ -13,6 +13,7 @@ from accounting.models import Membership, Tenant, User
 from scheduling.models.jobs import Job
 from scheduling.models.schedules import Schedule
 from scheduling.models.services import ServiceRevision
+from scheduling.models.sweeps import Sweep
 
 
 class CodeUploadQuerySet(models.QuerySet["CodeUpload"]):
@@ -22,7 +23,7 @@ class CodeUploadQuerySet(models.QuerySet["CodeUpload"]):
         return self.filter(tenant__in=Tenant.objects.visible_to(user, role=Membership.Role.MEMBER))
 
     def unused(self) -> Self:
-        """Returns the uploads that no job with files, no schedule and no service needs."""
+        """Returns the uploads that no job with files, no schedule, no service and no sweep needs."""
         jobs = JobCode.objects.filter(upload=models.OuterRef("pk"), job__files_removed_at=None)
         tenant, named = models.OuterRef("tenant"), KT("spec__code__upload")
         schedules = Schedule.objects.kept().filter(tenant=tenant)
@@ -30,7 +31,9 @@ class CodeUploadQuerySet(models.QuerySet["CodeUpload"]):
         digest = models.OuterRef("digest")
         in_schedule = models.Exists(schedules.alias(named=named).filter(named=digest))
         in_service = models.Exists(revisions.alias(named=named).filter(named=digest))
-        return self.filter(~models.Exists(jobs), ~in_schedule, ~in_service)
+        sweeps = Sweep.objects.unfinished().filter(tenant=tenant)
+        in_sweep = models.Exists(sweeps.alias(named=named).filter(named=digest))
+        return self.filter(~models.Exists(jobs), ~in_schedule, ~in_service, ~in_sweep)
 
 
 class CodeUpload(models.Model):

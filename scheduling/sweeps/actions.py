@@ -19,6 +19,8 @@ from accounting.core.wording import fixed
 from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_sweep
+from scheduling.jobs.code import keep_code
+from scheduling.jobs.code_from_git import fetches_code
 from scheduling.jobs.explain import Explainer
 from scheduling.jobs.secrets import find_secrets
 from scheduling.jobs.submitting import check_spec
@@ -87,6 +89,7 @@ def preview_sweep(*, spec: JobSpec, parameters: Parameters) -> Preview:
     return Preview(len(members), first)
 
 
+@fetches_code
 @transaction.atomic(durable=True)
 def create_sweep(
     *,
@@ -227,6 +230,7 @@ def _check_place(
     generation_ids = check_spec(cluster=cluster, spec=spec)
     find_secrets(owner=actor, tenant=tenant, spec=spec)
     find_volumes(tenant=tenant, cluster=cluster, spec=spec)
+    keep_code(actor=actor, tenant=tenant, cluster=cluster, spec=spec)
     like = Job(
         cluster=cluster,
         tenant=tenant,

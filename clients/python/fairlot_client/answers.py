@@ -200,6 +200,20 @@ class Comparison(TypedDict):
     shares: list[ComparedShare]
 
 
+class Conversion(TypedDict):
+    format: str
+    label: str
+    works: list[FoundWork]
+    report: list[ReportLine]
+
+
+class Deletion(TypedDict):
+    """The wish to delete the files of a job, which a worker fulfils soon."""
+
+    wanted_at: str
+    bytes: int
+
+
 class DrainedJob(TypedDict):
     job: int
     name: str
@@ -312,6 +326,29 @@ class FalseRate(TypedDict):
     part: float
 
 
+class FileEntry(TypedDict):
+    """A file or folder in a folder of a job."""
+
+    name: str
+    path: str
+    kind: Literal["folder", "file", "link", "other"]
+    size: int
+    changed_at: str
+    why_not: str
+
+
+class FilePage(TypedDict):
+    """A page of a folder: folders first, then the rest, each in the order of names.
+
+    To get the next page, call the endpoint again with the parameter `after` set to `next`, which is null on the last
+    page."""
+
+    path: str
+    items: list[FileEntry]
+    next: str | None
+    is_cut: bool
+
+
 class FinishedJobs(TypedDict):
     """Finish-time fairness of training jobs: the actual time divided by the time on a private cluster.
 
@@ -325,6 +362,16 @@ class FinishedJobs(TypedDict):
     worst: float | None
     worse_off: int
     left_out: int
+
+
+class FoundWork(TypedDict):
+    """A job, service or schedule that the text describes. `POST` its `spec` with `options` to create it."""
+
+    kind: Literal["job", "service", "schedule"]
+    name: str
+    spec: dict[str, Any]
+    options: dict[str, Any]
+    yaml: str
 
 
 class GpuUse(TypedDict):
@@ -356,6 +403,7 @@ class HandedOver(TypedDict):
     jobs: int
     services: int
     schedules: int
+    sweeps: int
     kept: list[str]
 
 
@@ -443,6 +491,7 @@ class Job(TypedDict):
     end_reason: str
     end_message: str
     steps_done: str | None
+    failures: int
 
 
 class JobInFull(TypedDict):
@@ -470,8 +519,26 @@ class JobInFull(TypedDict):
     end_reason: str
     end_message: str
     steps_done: str | None
+    failures: int
     exit_meaning: str
     last_lines: list[str]
+
+
+class JobStorage(TypedDict):
+    """The disk space that the files of a job take, as it was measured last."""
+
+    job: int
+    name: str
+    team: str
+    owner: str
+    state: str
+    bytes: int
+    parts: dict[str, int]
+    files: int
+    is_complete: bool
+    measured_at: str | None
+    deletion_wanted_at: str | None
+    deleted_at: str | None
 
 
 class Limit(TypedDict):
@@ -582,6 +649,28 @@ class Preflight(TypedDict):
     currency: str
 
 
+class PreviewedSweepMember(TypedDict):
+    parameters: dict[str, Any]
+    name: str
+    command: str
+
+
+class Remedy(TypedDict):
+    """Something that would let a waiting job start, or start sooner."""
+
+    code: str
+    kind: RemedyKind
+    label: str
+    effect: str
+    changes: dict[str, Any]
+
+
+class RemedyKind(TypedDict):
+    """How a remedy is performed."""
+
+    pass
+
+
 class ReplicaFailure(TypedDict):
     job_id: int
     name: str
@@ -589,6 +678,13 @@ class ReplicaFailure(TypedDict):
     end_message: str
     exit_meaning: str
     last_lines: list[str]
+
+
+class ReportLine(TypedDict):
+    fate: Literal["mapped", "defaulted", "approximated", "dropped", "refused"]
+    source: str
+    target: str
+    text: str
 
 
 class Request(TypedDict):
@@ -685,6 +781,7 @@ class Scheduling(TypedDict):
     never: bool
     detail: list[str]
     unblock: list[str]
+    remedies: list[Remedy]
     starts_by: str | None
     not_before: str | None
     deadline: str | None
@@ -960,6 +1057,80 @@ class Subscription(TypedDict):
     id: int
 
 
+class Sweep(TypedDict):
+    id: int
+    name: str
+    team: str
+    owner: str
+    cluster: str
+    state: Literal["running", "finished", "stopped", "cancelled"]
+    size: int
+    counts: dict[str, int]
+    at_once: int | None
+    metric: str
+    goal: str
+    stop_at: float | None
+    stop_cancels: bool
+    stopped_by: int | None
+    trouble: str
+    created_at: str
+    ended_at: str | None
+
+
+class SweepInFull(TypedDict):
+    id: int
+    name: str
+    team: str
+    owner: str
+    cluster: str
+    state: Literal["running", "finished", "stopped", "cancelled"]
+    size: int
+    counts: dict[str, int]
+    at_once: int | None
+    metric: str
+    goal: str
+    stop_at: float | None
+    stop_cancels: bool
+    stopped_by: int | None
+    trouble: str
+    created_at: str
+    ended_at: str | None
+    spec: dict[str, Any]
+    parameters: dict[str, Any]
+    names: list[str]
+    metric_names: list[str]
+    best: SweepMember | None
+
+
+class SweepMember(TypedDict):
+    """A member of a sweep. `job_id` is its latest job; null before the first one is submitted."""
+
+    index: int
+    state: Literal["pending", "active", "succeeded", "failed", "cancelled", "skipped"]
+    parameters: dict[str, Any]
+    metrics: dict[str, float]
+    attempts: int
+    job_id: int | None
+
+
+class SweepParameters(TypedDict):
+    """The members of a sweep, in one of four forms."""
+
+    kind: Literal["grid", "random", "list", "array"]
+    grid: NotRequired[dict[str, list[Any]]]
+    random: NotRequired[dict[str, dict[str, Any]]]
+    rows: NotRequired[list[dict[str, Any]]]
+    count: NotRequired[int | None]
+    seed: NotRequired[int | None]
+
+
+class SweepPreview(TypedDict):
+    """What a sweep would submit: the number of members, and the first five."""
+
+    size: int
+    first: list[PreviewedSweepMember]
+
+
 class Tables(TypedDict):
     """A report as tables, with the same figures as the report's files."""
 
@@ -1038,6 +1209,15 @@ class TradeSide(TypedDict):
     gain: float
 
 
+class Upload(TypedDict):
+    digest: str
+    team: str
+    size: int
+    unpacked: int
+    files: int
+    paths: list[str]
+
+
 class Usage(TypedDict):
     begins: str
     ends: str
@@ -1074,10 +1254,11 @@ class Volume(TypedDict):
 
 
 class Work(TypedDict):
-    """The numbers of unfinished jobs, sessions, services and schedules that a user has in a team."""
+    """The numbers of unfinished jobs and sweeps, sessions, services and schedules that a user has in a team."""
 
     running_jobs: int
     waiting_jobs: int
     sessions: int
     services: int
     schedules: int
+    sweeps: int

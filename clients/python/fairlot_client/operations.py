@@ -186,6 +186,206 @@ def snooze_job(job_id: int, *, until: str, reason: str) -> Call[answers.GpuUse]:
     )
 
 
+def change_job(
+    job_id: int,
+    *,
+    priority: int | Unset | None = UNSET,
+    labels: dict[str, str] | Unset | None = UNSET,
+    generations: list[str] | Unset | None = UNSET,
+    expected_hours: float | Unset | None = UNSET,
+    deadline_hours: float | Unset | None = UNSET,
+) -> Call[answers.JobInFull]:
+    """Changes fields of a job that has not ended, from the next round on.
+
+    For callers who may cancel the job.
+    """
+    return Call(
+        "PATCH",
+        filled("/jobs/{job_id}", job_id=job_id),
+        body=set_fields(
+            priority=priority,
+            labels=labels,
+            generations=generations,
+            expected_hours=expected_hours,
+            deadline_hours=deadline_hours,
+        ),
+    )
+
+
+def upload_code(*, team: str | None = None) -> Call[answers.Upload]:
+    """Uploads code for the jobs of a team, and returns the digest by which a job specification names it.
+
+    The body is a zip, tar.gz or tar archive, or multipart/form-data with files named `code_files`: one archive, or
+    single files without folders. The same files have the same digest. `team` is the slug of the team; it may be left
+    out by members of one team.
+    """
+    return Call("POST", "/code", query=given(team=team))
+
+
+def convert_file(*, text: str, format: str | Unset = UNSET) -> Call[answers.Conversion]:
+    """Converts a text of another system to jobs, services and schedules, and reports what became of each of its fields.
+
+    Nothing is saved or submitted. A text that cannot be converted has a report with `refused` lines and no works.
+    """
+    return Call("POST", "/convert", body=set_fields(text=text, format=format))
+
+
+def list_job_files(
+    job_id: int, *, path: str | None = None, after: str | None = None, limit: int | None = None
+) -> Call[answers.FilePage]:
+    """Returns one page of a folder of a job, also while the job runs.
+
+    The empty path is the folder of `work`, which has the working folder of each worker, and `checkpoint`.
+    """
+    return Call(
+        "GET", filled("/jobs/{job_id}/files", job_id=job_id), query=given(path=path, after=after, limit=limit)
+    )
+
+
+def read_job_file(job_id: int, *, path: str | None = None) -> Call[None]:
+    """Streams a file of a job, or the range that the header Range asks for.
+
+    Only plain files with one name can be downloaded. A file that the job makes shorter meanwhile ends early.
+    """
+    return Call("GET", filled("/jobs/{job_id}/files/content", job_id=job_id), query=given(path=path))
+
+
+def download_job_files(job_id: int, *, path: str | None = None) -> Call[None]:
+    """Streams a folder of a job as a zip archive.
+
+    A file in it, `NOT IN THIS ARCHIVE.txt`, lists what is left out, such as links, and why.
+    """
+    return Call("GET", filled("/jobs/{job_id}/files/archive", job_id=job_id), query=given(path=path))
+
+
+def delete_job_files(job_id: int) -> Call[answers.Deletion]:
+    """Has the log and all files of an ended job deleted soon.
+
+    Calling it again changes nothing.
+
+    For the owner, managers of the team and operators. You cannot undo the deletion.
+    """
+    return Call("DELETE", filled("/jobs/{job_id}/files", job_id=job_id))
+
+
+def get_storage(
+    *, team: str | None = None, page: int | None = None, limit: int | None = None
+) -> Call[answers.StoragePage]:
+    """Returns which jobs of the caller's teams take how much disk space, biggest first."""
+    return Call("GET", "/storage", query=given(team=team, page=page, limit=limit))
+
+
+def list_sweeps(
+    *,
+    team: str | None = None,
+    owner: str | None = None,
+    state: Literal["running", "finished", "stopped", "cancelled"] | None = None,
+    before: int | None = None,
+    page_size: int | None = None,
+) -> Pages[answers.Sweep]:
+    """Returns one page of the sweeps of the caller's teams, newest first."""
+    return Pages(
+        Call(
+            "GET", "/sweeps", query=given(team=team, owner=owner, state=state, before=before, limit=page_size)
+        ),
+        "before",
+    )
+
+
+def create_sweep(
+    *,
+    spec: dict[str, Any] | str,
+    parameters: answers.SweepParameters,
+    idempotency_key: str | None = None,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    even_if_never: bool | Unset = UNSET,
+    at_once: int | Unset | None = UNSET,
+    metric: str | Unset = UNSET,
+    goal: Literal["min", "max"] | Unset = UNSET,
+    stop_at: float | Unset | None = UNSET,
+    stop_cancels: bool | Unset = UNSET,
+) -> Call[answers.SweepInFull]:
+    """Creates a sweep that the caller owns.
+
+    Its jobs are submitted over time, as earlier ones start.
+
+    A call that repeats an Idempotency-Key returns the sweep of the first call.
+    """
+    return Call(
+        "POST",
+        "/sweeps",
+        takes_key=True,
+        key=idempotency_key,
+        body=set_fields(
+            spec=spec,
+            team=team,
+            cluster=cluster,
+            even_if_never=even_if_never,
+            parameters=parameters,
+            at_once=at_once,
+            metric=metric,
+            goal=goal,
+            stop_at=stop_at,
+            stop_cancels=stop_cancels,
+        ),
+    )
+
+
+def preview_sweep(
+    *, spec: dict[str, Any] | str, parameters: answers.SweepParameters
+) -> Call[answers.SweepPreview]:
+    """Returns how many jobs a sweep would submit, and the commands of the first five.
+
+    Creates nothing.
+    """
+    return Call("POST", "/sweeps/preview", body=set_fields(spec=spec, parameters=parameters))
+
+
+def get_sweep(sweep_id: int) -> Call[answers.SweepInFull]:
+    """Returns a sweep with its specification, its parameters and its best member."""
+    return Call("GET", filled("/sweeps/{sweep_id}", sweep_id=sweep_id))
+
+
+def list_sweep_members(
+    sweep_id: int,
+    *,
+    state: Literal["pending", "active", "succeeded", "failed", "cancelled", "skipped"] | None = None,
+    after: int | None = None,
+    page_size: int | None = None,
+) -> Pages[answers.SweepMember]:
+    """Returns one page of the members of a sweep, in the order of their index."""
+    return Pages(
+        Call(
+            "GET",
+            filled("/sweeps/{sweep_id}/members", sweep_id=sweep_id),
+            query=given(state=state, after=after, limit=page_size),
+        ),
+        "after",
+    )
+
+
+def get_sweep_csv(sweep_id: int) -> Call[str]:
+    """Returns all members of a sweep as a CSV file, with a column for each parameter and metric."""
+    return Call("GET", filled("/sweeps/{sweep_id}/members.csv", sweep_id=sweep_id))
+
+
+def cancel_sweep(sweep_id: int) -> Call[answers.Sweep]:
+    """Cancels a sweep and all its jobs.
+
+    Cancelling a sweep that has ended has no effect.
+    """
+    return Call("POST", filled("/sweeps/{sweep_id}/cancel", sweep_id=sweep_id))
+
+
+def run_failed_members(sweep_id: int) -> Call[answers.Sweep]:
+    """Submits all failed members of a sweep again, as new jobs.
+
+    Refused (409) if no member has failed.
+    """
+    return Call("POST", filled("/sweeps/{sweep_id}/run-failed", sweep_id=sweep_id))
+
+
 def list_services(
     *,
     team: str | None = None,
@@ -1744,7 +1944,7 @@ def withdraw_volume(cluster: str, volume_id: int) -> Call[None]:
 
 
 def get_work(username: str, *, team: str) -> Call[answers.Work]:
-    """Returns how many unfinished jobs, sessions, services and schedules a user has in a team.
+    """Returns how many unfinished jobs, sweeps, sessions, services and schedules a user has in a team.
 
     The user may already have left the team. For managers and admins.
     """
@@ -1779,6 +1979,22 @@ class Operations:
     explain_job = Method(explain_job)
     get_job_gpu_use = Method(get_job_gpu_use)
     snooze_job = Method(snooze_job)
+    change_job = Method(change_job)
+    upload_code = Method(upload_code)
+    convert_file = Method(convert_file)
+    list_job_files = Method(list_job_files)
+    read_job_file = Method(read_job_file)
+    download_job_files = Method(download_job_files)
+    delete_job_files = Method(delete_job_files)
+    get_storage = Method(get_storage)
+    list_sweeps = PagedMethod(list_sweeps)
+    create_sweep = Method(create_sweep)
+    preview_sweep = Method(preview_sweep)
+    get_sweep = Method(get_sweep)
+    list_sweep_members = PagedMethod(list_sweep_members)
+    get_sweep_csv = Method(get_sweep_csv)
+    cancel_sweep = Method(cancel_sweep)
+    run_failed_members = Method(run_failed_members)
     list_services = PagedMethod(list_services)
     create_service = Method(create_service)
     get_service = Method(get_service)
