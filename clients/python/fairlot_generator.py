@@ -331,7 +331,7 @@ def _functions(
     page = schemas.get(_ref(answer), {}) if answer else {}
     named = {one["name"] for one in operation["parameters"] if not one.get("deprecated")}
     cursor = next((one for one in ("before", "after") if one in named), None) if _is_page(page) else None
-    if len(contents) > 1 and "format" not in named:
+    if contents and ("application/json" not in contents or len(contents) > 1) and "format" not in named:
         yield name, _function(key, name, operation, schemas, "Call[bytes]", is_file=True), False
         return
     if cursor:
@@ -394,6 +394,10 @@ class _Signature:
             sent = ", ".join(f"{_argument(name)}={_argument(name)}" for name in fields)
             self.options.append(f"body=set_fields({sent})")
 
+    def add_file(self) -> None:
+        self.required.append("content: bytes")
+        self.options.append("body=content")
+
     def __str__(self) -> str:
         keywords = [*self.required, *self.optional]
         return ", ".join([*self.places, *(["*"] if keywords else []), *keywords])
@@ -419,6 +423,8 @@ def _function(
             renamed = {"name": names.pop(0)} if parameter["in"] == "path" else {}
             signature.add_parameter(parameter | renamed, is_paged=cursor is not None)
     signature.add_body(_body(operation, schemas))
+    if operation.get("requestBody", {}).get("content", {}).keys() - {"application/json"}:
+        signature.add_file()
     options = list(signature.options)
     if signature.query:
         options.append(f"query=given({', '.join(signature.query)})")

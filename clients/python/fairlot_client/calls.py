@@ -35,7 +35,7 @@ class Call(Generic[T]):
     method: str
     path: str  # below /api/v1, with the values filled in
     query: Mapping[str, object] = field(default_factory=dict)
-    body: object = UNSET
+    body: object = UNSET  # sent as JSON; bytes are sent unchanged
     # Whether the operation accepts an Idempotency-Key, and the key. The client makes a key if it is None.
     takes_key: bool = False
     key: str | None = None

@@ -69,6 +69,9 @@ def _request(call: Call[Any], url: str, headers: dict[str, str]) -> httpx2.Reque
     query = {name: _text(value) for name, value in call.query.items()}
     if isinstance(call.body, Unset):
         return httpx2.Request(call.method, address, params=query, headers=headers)
+    if isinstance(call.body, bytes):
+        headers = headers | {"Content-Type": "application/octet-stream"}
+        return httpx2.Request(call.method, address, params=query, headers=headers, content=call.body)
     return httpx2.Request(call.method, address, params=query, headers=headers, json=call.body)
 
 

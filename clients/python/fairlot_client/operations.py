@@ -212,14 +212,14 @@ def change_job(
     )
 
 
-def upload_code(*, team: str | None = None) -> Call[answers.Upload]:
+def upload_code(*, content: bytes, team: str | None = None) -> Call[answers.Upload]:
     """Uploads code for the jobs of a team, and returns the digest by which a job specification names it.
 
     The body is a zip, tar.gz or tar archive, or multipart/form-data with files named `code_files`: one archive, or
     single files without folders. The same files have the same digest. `team` is the slug of the team; it may be left
     out by members of one team.
     """
-    return Call("POST", "/code", query=given(team=team))
+    return Call("POST", "/code", body=content, query=given(team=team))
 
 
 def convert_file(*, text: str, format: str | Unset = UNSET) -> Call[answers.Conversion]:
@@ -242,20 +242,24 @@ def list_job_files(
     )
 
 
-def read_job_file(job_id: int, *, path: str | None = None) -> Call[None]:
+def read_job_file(job_id: int, *, path: str | None = None) -> Call[bytes]:
     """Streams a file of a job, or the range that the header Range asks for.
 
     Only plain files with one name can be downloaded. A file that the job makes shorter meanwhile ends early.
     """
-    return Call("GET", filled("/jobs/{job_id}/files/content", job_id=job_id), query=given(path=path))
+    return Call(
+        "GET", filled("/jobs/{job_id}/files/content", job_id=job_id), query=given(path=path), is_file=True
+    )
 
 
-def download_job_files(job_id: int, *, path: str | None = None) -> Call[None]:
+def download_job_files(job_id: int, *, path: str | None = None) -> Call[bytes]:
     """Streams a folder of a job as a zip archive.
 
     A file in it, `NOT IN THIS ARCHIVE.txt`, lists what is left out, such as links, and why.
     """
-    return Call("GET", filled("/jobs/{job_id}/files/archive", job_id=job_id), query=given(path=path))
+    return Call(
+        "GET", filled("/jobs/{job_id}/files/archive", job_id=job_id), query=given(path=path), is_file=True
+    )
 
 
 def delete_job_files(job_id: int) -> Call[answers.Deletion]:
