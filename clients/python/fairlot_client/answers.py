@@ -659,16 +659,10 @@ class Remedy(TypedDict):
     """Something that would let a waiting job start, or start sooner."""
 
     code: str
-    kind: RemedyKind
+    kind: Literal["change", "clone", "page"]
     label: str
     effect: str
     changes: dict[str, Any]
-
-
-class RemedyKind(TypedDict):
-    """How a remedy is performed."""
-
-    pass
 
 
 class ReplicaFailure(TypedDict):

@@ -10,12 +10,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar
 
 import httpx2
 
 from fairlot_client.calls import Call, Pages
-from fairlot_client.exchange import Pause, exchange
+from fairlot_client.errors import ConnectionFailed
+from fairlot_client.exchange import Pause, answer_of, exchange, request_of
 from fairlot_client.operations import Operations
 from fairlot_client.version import VERSION
 
@@ -66,6 +67,24 @@ class Fairlot(_Client):
                     step = steps.send(self._send(step))
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
+
+    def save(self, call: Call[bytes], to: BinaryIO) -> int:
+        """Writes the file that a call returns to `to`, piece by piece, and returns the number of bytes.
+
+        Raises FairlotError if the call fails, also if the answer breaks off.
+        """
+        request = request_of(call, self.url, self._headers)
+        try:
+            response = self._http.send(request, stream=True)
+            try:
+                if response.is_error or response.is_redirect:
+                    response.read()
+                    answer_of(call, response)
+                return sum(to.write(piece) for piece in response.iter_bytes())
+            finally:
+                response.close()
+        except httpx2.TransportError as error:
+            raise ConnectionFailed(f"The download broke off: {error or type(error).__name__}") from error
 
     def items(self, pages: Pages[T]) -> Iterator[T]:
         """Yields the items of all pages of a list."""

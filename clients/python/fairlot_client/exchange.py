@@ -49,11 +49,11 @@ def exchange(
     tries = retries if call.may_repeat else 0
     unsure = False  # whether an earlier request may have had its effect
     for attempt in range(tries + 1):
-        reply = yield _request(call, url, headers)
+        reply = yield request_of(call, url, headers)
         if isinstance(reply, httpx2.Response) and reply.status_code not in LATER:
             if unsure and call.method == "DELETE" and reply.status_code == 404:
                 return None  # type: ignore[return-value]  # the first request deleted it
-            return _answer(call, reply)
+            return answer_of(call, reply)
         unsure = unsure or not isinstance(reply, httpx2.Response) or reply.status_code in {502, 504}
         pause = _pause(attempt, reply)
         if attempt == tries or pause > LONGEST_PAUSE:
@@ -64,7 +64,8 @@ def exchange(
     raise ConnectionFailed(f"{url} cannot be reached: {reply or type(reply).__name__}") from reply
 
 
-def _request(call: Call[Any], url: str, headers: dict[str, str]) -> httpx2.Request:
+def request_of(call: Call[Any], url: str, headers: dict[str, str]) -> httpx2.Request:
+    """Returns the request that sends a call."""
     address = f"{url}{PREFIX}{call.path}"
     query = {name: _text(value) for name, value in call.query.items()}
     if isinstance(call.body, Unset):
@@ -79,7 +80,8 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _answer(call: Call[T], response: httpx2.Response) -> T:
+def answer_of(call: Call[T], response: httpx2.Response) -> T:
+    """Returns the answer of a call. Raises ApiError if the response is an error."""
     if response.is_redirect:
         place = response.headers.get("Location", "another address")
         raise ApiError(

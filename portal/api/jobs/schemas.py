@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, WithJsonSchema
 from portal.api.fields import AskedFlag, Figure, Flag, Line, Number, Whole
 from portal.api.inlining import inlined
 from portal.api.old_names import WithOldNames, answered_too, read_as, with_old_properties
-from scheduling.jobs.remedies import RemedyKind
 from scheduling.jobs.submitting import MOST_AT_ONCE
 from scheduling.spec.job_spec import NEW_NAMES, JobSpec
 
@@ -241,7 +240,7 @@ class Remedy(Schema):
     """Something that would let a waiting job start, or start sooner."""
 
     code: str
-    kind: RemedyKind = Field(
+    kind: Literal["change", "clone", "page"] = Field(
         description="`change`: send `changes` with PATCH to the job. `clone`: submit the job's specification again, "
         "with `changes`. `page`: somebody has to act, as `effect` says."
     )

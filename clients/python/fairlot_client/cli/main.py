@@ -5,7 +5,17 @@ from __future__ import annotations
 import click
 
 from fairlot_client.cli.app import Root
-from fairlot_client.cli.commands import account, administration, cluster, jobs, programs, reports
+from fairlot_client.cli.commands import (
+    account,
+    administration,
+    cluster,
+    files,
+    imports,
+    jobs,
+    programs,
+    reports,
+    sweeps,
+)
 from fairlot_client.cli.commands.completion import completion
 from fairlot_client.version import VERSION
 
@@ -35,7 +45,12 @@ for _command in (
     jobs.events,
     jobs.cancel,
     jobs.clone,
+    jobs.edit,
     jobs.preemptible,
+    files.files,
+    files.storage,
+    sweeps.sweep,
+    imports.convert,
     programs.session,
     programs.service,
     programs.schedule,

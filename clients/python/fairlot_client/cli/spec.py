@@ -78,6 +78,15 @@ _PLACE = [
 _ANYWAY = click.option(
     "--even-if-never", is_flag=True, help="Queue the job even if it can never run here now."
 )
+_CODE = [
+    click.option(
+        "--code",
+        type=click.Path(exists=True, path_type=Path),
+        help="File, folder or archive that is uploaded, and in which the command starts.",
+    ),
+    click.option("--git", help="https:// URL of a Git repository, in which the command starts."),
+    click.option("--ref", help="Branch, tag or commit of the repository."),
+]
 _FILE = click.option("-f", "--file", type=click.File(), help="Job specification as YAML; - is stdin.")
 _SCRIPT = click.argument("command", nargs=-1, type=click.UNPROCESSED)
 
@@ -91,7 +100,10 @@ def spec_options(command: C) -> C:
 
 def job_options(command: C) -> C:
     """Adds the arguments of all commands that submit something: -f, the options of a job, and the command."""
-    return _FILE(spec_options(_ANYWAY(_SCRIPT(command))))
+    command = spec_options(_ANYWAY(_SCRIPT(command)))
+    for option in reversed(_CODE):
+        command = option(command)
+    return _FILE(command)
 
 
 def read_options(

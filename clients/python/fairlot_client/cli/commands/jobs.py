@@ -8,6 +8,7 @@ import click
 
 from fairlot_client.cli import finding, following
 from fairlot_client.cli.app import INTERRUPTED, OF_RUN, App, talk, with_app
+from fairlot_client.cli.code import packed
 from fairlot_client.cli.output import (
     Column,
     limit_options,
@@ -19,7 +20,7 @@ from fairlot_client.cli.output import (
     watchable,
     when,
 )
-from fairlot_client.cli.spec import job_options, overrides, place_of, read_options, spec_options
+from fairlot_client.cli.spec import PAIR, job_options, overrides, place_of, read_options, spec_options
 from fairlot_client.errors import FairlotError
 
 if TYPE_CHECKING:
@@ -48,8 +49,29 @@ def submitted(
     app: App, *, file: Any, command: tuple[str, ...], even_if_never: bool, **options: Any
 ) -> JobInFull:
     """Submits the job that the arguments describe, and returns it."""
-    spec, place = read_options(file=file, command=command, options=options)
+    spec, place = spec_with_code(app, file=file, command=command, options=options)
     return app.client.submit_job(spec=spec, even_if_never=even_if_never, **place)
+
+
+def spec_with_code(
+    app: App, *, file: Any, command: tuple[str, ...], options: dict[str, Any], uploads: bool = True
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the specification and the place that the arguments describe, like `read_options`.
+
+    Uploads the code that --code names, unless `uploads` is False.
+    """
+    path, repository, ref = (options.pop(name) for name in ("code", "git", "ref"))
+    if path and repository:
+        raise click.UsageError("--code and --git cannot be combined.")
+    spec, place = read_options(file=file, command=command, options=options)
+    if path and uploads:
+        content = packed(path)
+        upload = app.client.upload_code(content=content, team=place.get("team"))
+        talk(f"Uploaded {upload['files']} files of {path}.")
+        spec["code"] = {"upload": upload["digest"]}
+    if repository:
+        spec["code"] = {"git": repository} | ({"ref": ref} if ref else {})
+    return spec, place
 
 
 @click.command(context_settings=WORDS)
@@ -83,7 +105,7 @@ def submit(app: App, check: bool, **options: Any) -> None:
 
 
 def show_check(app: App, *, file: Any, command: tuple[str, ...], even_if_never: bool, **options: Any) -> None:
-    spec, place = read_options(file=file, command=command, options=options)
+    spec, place = spec_with_code(app, file=file, command=command, options=options)
     answer = app.client.check_job(spec=spec, even_if_never=even_if_never, **place)
     fields: list[Column] = [
         ("verdict", "verdict"),
@@ -200,6 +222,7 @@ def why(app: App, job: str) -> None:
         ("why", "sentence"),
         ("detail", lambda it: "\n".join(it["detail"])),
         ("helps", lambda it: "\n".join(it["unblock"])),
+        ("you can", lambda it: "\n".join(f"{one['label']}: {one['effect']}" for one in it["remedies"])),
         ("starts by", when("starts_by")),
         ("not before", when("not_before")),
         ("ends by", when("ends_by")),
@@ -280,3 +303,33 @@ def preemptible(app: App, job: str, off: bool) -> None:
     """Make a job preemptible: it then runs only on GPUs that nobody else wants."""
     made = app.client.set_job_preemptible(finding.job_id_of(app, job), preemptible=not off)
     show_done(app, f"Job {made['id']} is {'not ' if off else ''}preemptible.", made)
+
+
+@click.command()
+@finding.argument("job")
+@click.option("-p", "--priority", type=int, help="Priority among your jobs, from -100 to 100.")
+@click.option("-l", "--label", type=PAIR, multiple=True, help="Labels; they replace those of the job.")
+@click.option("--gpu-type", multiple=True, help="Accepted GPU types, while the job waits.")
+@click.option("--any-gpu-type", is_flag=True, help="Accept every GPU type.")
+@click.option("--expected-hours", type=float, help="Expected run time.")
+@click.option("--deadline-hours", type=float, help="Hours from the submit until the job should have ended.")
+@output_option
+@with_app
+def edit(
+    app: App,
+    job: str,
+    label: tuple[tuple[str, str], ...],
+    gpu_type: tuple[str, ...],
+    any_gpu_type: bool,
+    **given: Any,
+) -> None:
+    """Change fields of a job that has not ended."""
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if label:
+        changes["labels"] = dict(label)
+    if gpu_type or any_gpu_type:
+        changes["generations"] = list(gpu_type)
+    if not changes:
+        raise click.UsageError("Give at least one option, such as --priority 10.")
+    made = app.client.change_job(finding.job_id_of(app, job), **changes)
+    show_done(app, f"Changed job {made['id']}.", made)

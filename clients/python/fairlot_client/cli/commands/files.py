@@ -1,0 +1,98 @@
+"""Commands for the files of jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fairlot_client.cli import finding
+from fairlot_client.cli.app import App, talk, with_app
+from fairlot_client.cli.output import Column, output_option, show_done, show_rows, watchable
+
+FILES: list[Column] = [("NAME", "name"), ("KIND", "kind"), ("BYTES", "size"), ("CHANGED", "changed_at")]
+STORAGE: list[Column] = [
+    ("JOB", "job"), ("NAME", "name"), ("STATE", "state"), ("TEAM", "team"), ("OWNER", "owner"), ("BYTES", "bytes"),
+]  # fmt: skip
+
+
+@click.group()
+def files() -> None:
+    """List, download and delete the files of jobs."""
+
+
+@files.command("list")
+@finding.argument("job")
+@click.argument("path", default="")
+@watchable
+@with_app
+def list_files(app: App, job: str, path: str) -> None:
+    """List a folder of a job: work, checkpoint, or a folder in them."""
+    found, after = [], ""
+    number = finding.job_id_of(app, job)
+    while True:
+        page = app.client.list_job_files(number, path=path.strip("/"), after=after)
+        found += page["items"]
+        after = page["next"] or ""
+        if not after:
+            break
+    show_rows(app, found, FILES, name="name")
+
+
+@files.command("get")
+@finding.argument("job")
+@click.argument("path")
+@click.argument("to", required=False, type=click.Path(path_type=Path))
+@with_app
+def get(app: App, job: str, path: str, to: Path | None) -> None:
+    """Download the file PATH of a job to the file TO; - is stdout.
+
+    By default, the file gets its own name in the current folder. A path that ends with / is a folder: it is downloaded
+    as a zip archive.
+    """
+    from fairlot_client.operations import download_job_files, read_job_file  # noqa: PLC0415 - see main.py
+
+    number, plain = finding.job_id_of(app, job), path.strip("/")
+    is_folder = path.endswith("/")
+    call = (download_job_files if is_folder else read_job_file)(number, path=plain)
+    name = plain.rpartition("/")[2] or f"job-{number}"
+    to = to or Path(f"{name}.zip" if is_folder else name)
+    if str(to) == "-":
+        out = click.get_binary_stream("stdout")
+        app.client.save(call, out)
+        return
+    if to.is_dir():
+        to /= f"{name}.zip" if is_folder else name
+    # Written beside its place first, so that an interrupted download leaves no half file of that name.
+    part = to.with_name(f"{to.name}.part")
+    with part.open("wb") as out:
+        count = app.client.save(call, out)
+    part.replace(to)
+    talk(f"Wrote {count} bytes to {to}.")
+
+
+@files.command("delete")
+@finding.argument("job")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_option
+@with_app
+def delete(app: App, job: str, yes: bool) -> None:
+    """Delete the log and all files of an ended job. This cannot be undone."""
+    number = finding.job_id_of(app, job)
+    if not yes and not (
+        app.is_interactive() and click.confirm(f"Delete all files of job {number}?", err=True)
+    ):
+        raise click.UsageError("Nothing was deleted. Confirm with --yes.")
+    answer: Any = app.client.delete_job_files(number)
+    show_done(app, f"The files of job {number} are being deleted.", answer)
+
+
+@click.command()
+@click.option("-t", "--team", help="Only jobs of this team.")
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Number of rows.")
+@watchable
+@with_app
+def storage(app: App, team: str | None, limit: int) -> None:
+    """List how much disk space the files of jobs take, biggest first."""
+    show_rows(app, app.client.get_storage(team=team, limit=limit)["items"], STORAGE, name="job")

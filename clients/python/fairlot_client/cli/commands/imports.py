@@ -1,0 +1,49 @@
+"""The command that converts files of other systems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fairlot_client.cli.app import App, talk, with_app
+from fairlot_client.cli.output import Column, output_option, show_one, show_rows
+
+REPORT: list[Column] = [("FATE", "fate"), ("SOURCE", "source"), ("TARGET", "target"), ("MEANING", "text")]
+
+
+@click.command()
+@click.argument("file", type=click.File())
+@click.option("--format", help="Format of the file, such as slurm. By default it is recognised.")
+@click.option("--report", is_flag=True, help="Only show what became of each field.")
+@click.option("--submit", is_flag=True, help="Submit the jobs that the file describes.")
+@click.option("-t", "--team", help="Team that pays. Not needed if you are in only one.")
+@click.option("--cluster", help="Cluster to run on. Not needed if there is only one.")
+@output_option
+@with_app
+def convert(app: App, file: Any, format: str | None, report: bool, submit: bool, **place: str | None) -> None:  # noqa: A002 - the option's name
+    """Convert a file of another system, such as a Slurm script or a Kubernetes Job, to job specifications.
+
+    The report goes to stderr, the specifications as YAML go to stdout. Refused fields end with exit code 1.
+    """
+    found = app.client.convert_file(text=file.read(), **({"format": format} if format else {}))
+    if app.output != "table":
+        show_one(app, found, [], name="format")
+    elif report:
+        show_rows(app, found["report"], REPORT, name="source")
+    else:
+        for line in found["report"]:
+            if line["fate"] != "mapped":
+                talk(f"{line['fate']}: {line['source'] or line['target']}: {line['text']}")
+        if not submit:
+            click.echo("---\n".join(work["yaml"] for work in found["works"]), nl=False)
+    if not found["works"]:
+        click.get_current_context().exit(1)
+    for work in found["works"] if submit else ():
+        if work["kind"] != "job":
+            talk(f"{work['name']} is a {work['kind']}, which this command does not create.")
+            continue
+        job = app.client.submit_job(spec=work["spec"], **{key: text for key, text in place.items() if text})
+        talk(f'Submitted job {job["id"]} "{job["name"]}" for {job["team"]}.')
+        if app.output == "table":
+            click.echo(job["id"])

@@ -1,0 +1,216 @@
+"""Commands for sweeps: many jobs that differ in their parameters."""
+
+from __future__ import annotations
+
+import csv
+from typing import Any
+
+import click
+
+from fairlot_client.cli import finding
+from fairlot_client.cli.app import App, talk, with_app
+from fairlot_client.cli.commands.jobs import spec_with_code
+from fairlot_client.cli.output import (
+    Column,
+    limit_options,
+    output_option,
+    show_done,
+    show_one,
+    show_rows,
+    taken,
+    watchable,
+    when,
+)
+from fairlot_client.cli.spec import PAIR, job_options
+
+WORDS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+COLUMNS: list[Column] = [
+    ("ID", "id"), ("NAME", "name"), ("STATE", "state"), ("MEMBERS", "size"),
+    ("COUNTS", lambda one: counted(one["counts"])), ("TEAM", "team"), ("OWNER", "owner"),
+    ("CREATED", when("created_at")),
+]  # fmt: skip
+FIELDS: list[Column] = [
+    ("id", "id"), ("name", "name"), ("state", "state"), ("members", "size"),
+    ("counts", lambda one: counted(one["counts"])), ("team", "team"), ("owner", "owner"), ("cluster", "cluster"),
+    ("parameters", lambda one: ", ".join(one["names"])), ("metric", "metric"), ("stops at", "stop_at"),
+    ("best", lambda one: one["best"] and described(one["best"])), ("trouble", "trouble"),
+    ("created", when("created_at")), ("ended", when("ended_at")),
+]  # fmt: skip
+MEMBERS: list[Column] = [
+    ("INDEX", "index"), ("STATE", "state"), ("JOB", "job_id"), ("ATTEMPTS", "attempts"),
+    ("PARAMETERS", lambda one: pairs(one["parameters"])), ("METRICS", lambda one: pairs(one["metrics"])),
+]  # fmt: skip
+
+
+def counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {state}" for state, number in counts.items())
+
+
+def pairs(values: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def described(member: dict[str, Any]) -> str:
+    return f"member {member['index']} ({pairs(member['parameters'])}): {pairs(member['metrics'])}"
+
+
+@click.group()
+def sweep() -> None:
+    """Run a job many times with different parameters."""
+
+
+@sweep.command("create", context_settings=WORDS)
+@job_options
+@click.option(
+    "--grid", type=PAIR, multiple=True, help="Values of a parameter: lr=0.1,0.01. Repeat for a grid."
+)
+@click.option(
+    "--random",
+    type=PAIR,
+    multiple=True,
+    help="Distribution of a parameter: lr=log_uniform:1e-5:0.1, depth=int:2:8, or opt=choice:sgd:adam.",
+)
+@click.option("--list", "rows", type=click.File(), help="CSV file with a column for each parameter.")
+@click.option("--count", type=int, help="Number of random members, or of members without parameters.")
+@click.option("--seed", type=int, help="Seed of random parameters.")
+@click.option("--at-once", type=int, help="Most members that wait or run at the same time.")
+@click.option("--metric", help="Metric that the programs print as name=value.")
+@click.option("--goal", type=click.Choice(["min", "max"]), help="Whether lower or higher values are better.")
+@click.option(
+    "--stop-at", type=float, help="Stop once a member has this value of the metric, or a better one."
+)
+@click.option("--check", is_flag=True, help="Only show the number of members and the first commands.")
+@output_option
+@with_app
+def create(
+    app: App, check: bool, even_if_never: bool, file: Any, command: tuple[str, ...], **options: Any
+) -> None:
+    """Create a sweep, and print its id.
+
+    The command contains parameters in braces; each member gets its own values.
+
+    \b
+    fairlot sweep create --grid lr=0.1,0.01 --grid depth=2,4 -- python train.py --lr {lr} --depth {depth}
+    """
+    rules = {name: options.pop(name) for name in ("at_once", "metric", "goal", "stop_at")}
+    described = {name: options.pop(name) for name in ("grid", "random", "rows", "count", "seed")}
+    parameters = parameters_of(**described)
+    spec, place = spec_with_code(app, file=file, command=command, options=options, uploads=not check)
+    if check:
+        answer = app.client.preview_sweep(spec=spec, parameters=parameters)
+        talk(f"{answer['size']} members. The first ones:")
+        show_rows(app, answer["first"], [("NAME", "name"), ("COMMAND", "command")], name="name")
+        return
+    given = {name: value for name, value in rules.items() if value is not None}
+    made = app.client.create_sweep(
+        spec=spec, parameters=parameters, even_if_never=even_if_never, **place, **given
+    )
+    talk(f'Created sweep {made["id"]} "{made["name"]}" with {made["size"]} members.')
+    if app.output == "table":
+        click.echo(made["id"])
+    else:
+        show_one(app, made, FIELDS)
+
+
+def parameters_of(
+    *, grid: tuple[Any, ...], random: tuple[Any, ...], rows: Any, count: int | None, seed: int | None
+) -> Any:
+    """Returns the parameters that the options describe. Raises UsageError unless they have exactly one form."""
+    given = [name for name, value in (("--grid", grid), ("--random", random), ("--list", rows)) if value]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} cannot be combined.")
+    if grid:
+        return {
+            "kind": "grid",
+            "grid": {name: [value_of(one) for one in text.split(",")] for name, text in grid},
+        }
+    if random:
+        drawn = {name: distribution_of(name, text) for name, text in random}
+        return {"kind": "random", "random": drawn, "count": count, "seed": seed}
+    if rows:
+        read = csv.DictReader(rows)
+        return {
+            "kind": "list",
+            "rows": [{name: value_of(text or "") for name, text in row.items()} for row in read],
+        }
+    if count is None:
+        raise click.UsageError(
+            "Give the parameters: --grid, --random, --list, or only --count for equal members."
+        )
+    return {"kind": "array", "count": count}
+
+
+def distribution_of(name: str, text: str) -> dict[str, Any]:
+    kind, *values = text.split(":")
+    if kind == "choice":
+        return {"distribution": kind, "values": [value_of(one) for one in values]}
+    if len(values) != 2:
+        raise click.UsageError(f"--random {name}: write {kind or 'uniform'}:LOW:HIGH, or choice:A:B:C.")
+    low, high = (value_of(one) for one in values)
+    return {"distribution": kind, "low": low, "high": high}
+
+
+def value_of(text: str) -> Any:
+    """Returns a whole number, a number, or the text itself."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+@sweep.command("list")
+@click.option("-t", "--team", help="Only sweeps of this team.")
+@click.option("-u", "--owner", help="Only sweeps of this user.")
+@limit_options
+@watchable
+@with_app
+def list_sweeps(app: App, limit: int, everything: bool, **filters: Any) -> None:
+    """List the sweeps of your teams, newest first."""
+    found = app.client.list_sweeps(page_size=min(200, limit + 1), **filters)
+    show_rows(app, taken(found, limit, everything), COLUMNS)
+
+
+@sweep.command("show")
+@finding.argument("sweep")
+@watchable
+@with_app
+def show(app: App, sweep: str) -> None:
+    """Show a sweep, given by its id or name."""
+    show_one(app, app.client.get_sweep(finding.sweep_id_of(app, sweep)), FIELDS)
+
+
+@sweep.command("members")
+@finding.argument("sweep")
+@click.option("--csv", "as_csv", is_flag=True, help="Write all members as CSV.")
+@limit_options
+@watchable
+@with_app
+def members(app: App, sweep: str, as_csv: bool, limit: int, everything: bool) -> None:
+    """List the members of a sweep with their parameters and metrics."""
+    number = finding.sweep_id_of(app, sweep)
+    if as_csv:
+        click.echo(app.client.get_sweep_csv(number).decode(), nl=False)
+        return
+    show_rows(app, taken(app.client.list_sweep_members(number), limit, everything), MEMBERS, name="index")
+
+
+@sweep.command("cancel")
+@finding.argument("sweep")
+@output_option
+@with_app
+def cancel(app: App, sweep: str) -> None:
+    """Cancel a sweep: its jobs are cancelled, and no more are submitted."""
+    made = app.client.cancel_sweep(finding.sweep_id_of(app, sweep))
+    show_done(app, f"Sweep {made['id']} is being cancelled.", made)
+
+
+@sweep.command("rerun")
+@finding.argument("sweep")
+@output_option
+@with_app
+def rerun(app: App, sweep: str) -> None:
+    """Run the failed members of a sweep again."""
+    made = app.client.run_failed_members(finding.sweep_id_of(app, sweep))
+    show_done(app, f"The failed members of sweep {made['id']} run again.", made)

@@ -1,0 +1,136 @@
+"""Commands for code, files, sweeps, foreign files and edits, against the portal."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from fairlot_client.cli.code import packed
+from fairlot_client.errors import ConnectionFailed
+from scheduling.models import CodeUpload, Job, Sweep
+from tests.portal.scene import Scene
+
+
+def test_code_is_packed_without_what_programs_make_again(tmp_path: Path) -> None:
+    for name in ("train.py", "lib/model.py", ".git/config", "lib/__pycache__/model.pyc", ".venv/bin/python"):
+        place = tmp_path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(name)
+    with tarfile.open(fileobj=io.BytesIO(packed(tmp_path))) as archive:
+        assert archive.getnames() == ["lib/model.py", "train.py"]
+    with tarfile.open(fileobj=io.BytesIO(packed(tmp_path / "train.py"))) as archive:
+        assert archive.getnames() == ["train.py"]
+
+
+def test_submit_uploads_code_once_for_equal_contents(scene: Scene, fairlot, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('step 1')")
+    for _ in range(2):
+        done = fairlot(scene.people.bob, "submit", "--code", tmp_path, "--", "python", "train.py")
+        assert done.exit_code == 0, done.output
+    [upload] = CodeUpload.objects.all()
+    assert upload.tenant == scene.people.astro
+    assert Job.objects.latest("pk").spec["code"]["upload"] == upload.digest
+
+
+def test_code_and_git_cannot_be_combined(scene: Scene, fairlot, tmp_path: Path) -> None:
+    done = fairlot(scene.people.bob, "submit", "--code", tmp_path, "--git", "https://x.org/a", "--", "true")
+    assert (done.exit_code, "cannot be combined" in done.stderr) == (2, True)
+
+
+def test_edit_changes_only_what_is_given(scene: Scene, fairlot) -> None:
+    done = fairlot(scene.people.bob, "edit", scene.job.pk, "--priority", 9, "-l", "project=apollo")
+    assert done.exit_code == 0, done.output
+    scene.job.refresh_from_db()
+    assert (scene.job.priority, scene.job.spec["labels"]) == (9, {"project": "apollo"})
+    assert fairlot(scene.people.bob, "edit", scene.job.pk).exit_code == 2
+    assert fairlot(scene.people.charlie, "edit", scene.job.pk, "--priority", 1).exit_code == 4
+
+
+def test_a_sweep_is_previewed_created_listed_and_cancelled(scene: Scene, fairlot) -> None:
+    bob = scene.people.bob
+    words = ("--grid", "lr=0.1,0.01", "--grid", "name=a,b", "--at-once", 2, "--", "train {lr} {name}")
+    done = fairlot(bob, "sweep", "create", "--check", *words)
+    assert "4 members" in done.stderr
+    assert "train 0.1 a" in done.stdout
+    done = fairlot(bob, "sweep", "create", "-n", "tune", *words)
+    sweep = Sweep.objects.latest("pk")
+    assert (done.exit_code, done.stdout) == (0, f"{sweep.pk}\n")
+    assert (sweep.size, sweep.at_once) == (4, 2)
+    assert "tune" in fairlot(bob, "sweep", "list").stdout
+    assert json.loads(fairlot(bob, "sweep", "show", "tune", "-o", "json").stdout)["size"] == 4
+    assert "lr=0.01 name=b" in fairlot(bob, "sweep", "members", "tune").stdout
+    assert "lr,name" in fairlot(bob, "sweep", "members", "tune", "--csv").stdout.replace('"', "")
+    assert fairlot(scene.people.charlie, "sweep", "show", sweep.pk).exit_code == 4
+    assert fairlot(bob, "sweep", "cancel", "tune").exit_code == 0
+    assert Sweep.objects.get(pk=sweep.pk).state == Sweep.State.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("words", "parameters"),
+    [
+        (["--count", 3], {"kind": "array", "count": 3}),
+        (
+            ["--random", "lr=log_uniform:1e-5:0.1", "--random", "o=choice:a:b", "--count", 2, "--seed", 7],
+            {
+                "kind": "random",
+                "random": {
+                    "lr": {"distribution": "log_uniform", "low": 1e-5, "high": 0.1},
+                    "o": {"distribution": "choice", "values": ["a", "b"]},
+                },
+                "count": 2,
+                "seed": 7,
+            },
+        ),
+    ],
+)
+def test_parameters_of_sweeps_have_several_forms(scene: Scene, fairlot, words, parameters) -> None:
+    done = fairlot(scene.people.bob, "sweep", "create", *words, "--", "train")
+    assert done.exit_code == 0, done.output
+    assert Sweep.objects.latest("pk").parameters == parameters
+
+
+def test_a_foreign_file_is_converted_with_its_report(scene: Scene, fairlot, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --job-name=train\n#SBATCH --gres=gpu:2\npython train.py\n")
+    done = fairlot(scene.people.bob, "convert", script)
+    assert "gpus_per_worker: 2" in done.stdout
+    assert not Job.objects.filter(name="train").exists()
+    done = fairlot(scene.people.bob, "convert", script, "--submit")
+    assert (done.exit_code, done.stdout) == (0, f"{Job.objects.get(name='train').pk}\n")
+    script.write_text("what is this")
+    assert fairlot(scene.people.bob, "convert", script).exit_code == 1
+
+
+class Files:
+    """The files of a job in memory, which stand in for those of a backend."""
+
+    def __init__(self, client, pieces: list[bytes], *, breaks: bool = False) -> None:
+        self.pieces, self.breaks = pieces, breaks
+        client.save = self.save
+
+    def save(self, call, to) -> int:
+        count = sum(to.write(piece) for piece in self.pieces)
+        if self.breaks:
+            raise ConnectionFailed("The download broke off")
+        return count
+
+
+def test_a_download_that_breaks_off_leaves_no_file_of_that_name(
+    scene: Scene, fairlot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairlot_client.client import Fairlot  # noqa: PLC0415 - tests of the start-up look at what is imported
+
+    to = tmp_path / "model.pt"
+    for breaks in (True, False):
+        monkeypatch.setattr(
+            Fairlot,
+            "save",
+            lambda self, call, out, breaks=breaks: Files(self, [b"ab", b"c"], breaks=breaks).save(call, out),
+        )
+        done = fairlot(scene.people.bob, "files", "get", scene.job.pk, "work/model.pt", to)
+        assert (done.exit_code == 0, to.exists()) == (not breaks, not breaks)
+    assert to.read_bytes() == b"abc"
