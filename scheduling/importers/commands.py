@@ -14,9 +14,14 @@ SHELLS = {"sh", "bash", "dash", "ash", "zsh"}
 # What a plain /bin/sh, such as dash, does not understand.
 OF_BASH = re.compile(
     r"^\s*(?:source|declare|typeset|mapfile|readarray|shopt|pushd|popd|function|let)\s|\[\[|<<<|&>|\|&|[<>]\(|\(\(|"
-    r"\$\{\w+(?:\[|:-?\s*\d|//?|\^|,|@)|\$\{!|\w\+?=\(|set\s+-\S*o?\s*pipefail|-o\s+pipefail|\{\w+\.\.\w+\}|\$'|"
+    r"\$\{\w+(?:\[|::|:-?\s*\d|//?|\^|,|@)|\$\{!|\w\+?=\(|set\s+-\S*o?\s*pipefail|-o\s+pipefail|\{\w+\.\.\w+\}|\$'|"
     r"\becho\s+-\w*e|\b(?:conda|mamba)\s+activate\b|\$\{?(?:RANDOM|BASH\w*|PIPESTATUS|SECONDS)\b|"
     r"[;&|]\s*source\s|\[\s[^\]\n]*\s==\s",
+    re.MULTILINE,
+)
+NEEDS_ROOT = re.compile(
+    r"(?:^|[;&|(]|\bthen\b|\bdo\b)\s*(sudo|apt|apt-get|yum|dnf|apk|mount|modprobe|sysctl|service|systemctl|chown|docker)"
+    r"\s+(?!-h|--help|--version)",
     re.MULTILINE,
 )
 # The names of the workers' hosts, one a line, in order of rank.
@@ -92,6 +97,13 @@ def put_command(
             "command",
             f"The command sets this variable to {shown(value)}.",
         )
+    if found := NEEDS_ROOT.search(script):
+        draft.report.remark(
+            Fate.APPROXIMATED, source, "command",
+            f"The command uses {found[1]}, which needs root. Programs run as an ordinary user: put the software"
+            f" into the"
+            " image.",
+        )  # fmt: skip
     if needs_bash:
         draft.report.remark(
             Fate.APPROXIMATED, source, "command", "The script needs bash. The image must contain it."

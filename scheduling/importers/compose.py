@@ -17,6 +17,7 @@ from scheduling.importers.draft import JobDraft
 from scheduling.importers.environment import pairs_of, put_variable
 from scheduling.importers.fields import Fields
 from scheduling.importers.images import put_image, started_by
+from scheduling.importers.interpolation import filled
 from scheduling.importers.mounts import put_volume, refuse_host_path
 from scheduling.importers.ports import put_port, put_readiness
 from scheduling.importers.reading import Source, step
@@ -24,10 +25,6 @@ from scheduling.importers.report import Fate, Report, Work
 from scheduling.importers.resources import put_cpus, put_memory
 from scheduling.importers.services import finish_service, put_replicas
 
-REFERENCE = re.compile(
-    r"\$(?:(?P<escaped>\$)|(?P<plain>[A-Za-z_]\w*)|"
-    r"\{(?P<name>[A-Za-z_]\w*)(?:(?P<kind>:?[-?+])(?P<rest>[^{}]*))?\})"
-)
 HOST = re.compile(
     r"https?://(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\])(?::\S*?)?(/[^\s\"'|;)]*)?(?=[\s\"'|;)]|$)"
 )
@@ -121,25 +118,6 @@ def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
     return works
 
 
-def filled(text: str) -> tuple[str, list[str]]:
-    """Returns the text with references to variables replaced by their defaults, and the names of variables without
-    one. Those stay as ${NAME}."""
-    missing: list[str] = []
-
-    def value_of(found: re.Match[str]) -> str:
-        if found["escaped"]:
-            return "$"
-        name, kind = found["plain"] or found["name"], found["kind"] or ""
-        if kind.endswith("-"):
-            return str(found["rest"])
-        if kind.endswith("+"):
-            return ""
-        missing.append(name)
-        return f"${{{name}}}"
-
-    return REFERENCE.sub(value_of, text), missing
-
-
 def _service(name: str, fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     draft = JobDraft(report, known_generations=known)
     draft.spec["name"] = " ".join(name.split())[:120] or "service"
@@ -196,6 +174,12 @@ def _image(fields: Fields, draft: JobDraft) -> None:
             fields.at("build"), "Fairlot builds no images. Build the image, push it, and name it in the field image.",
             "environment",
         )  # fmt: skip
+    else:
+        draft.report.refused_at(
+            fields.path,
+            "The service has no image. If this file adds to another one, import what docker compose config prints.",
+            "environment",
+        )
     policy = {
         "always": "Always",
         "never": "Never",
@@ -298,10 +282,8 @@ def _mounts(fields: Fields, draft: JobDraft) -> None:
                 draft, item.text("type"), filled(item.text("source"))[0], filled(item.text("target"))[0], path
             )
         elif isinstance(one, str):
-            parts = re.split(r":(?!/?[/\\])|(?<=[\w}]):(?=/)", filled(one)[0])
-            _mount(
-                draft, "", parts[0] if len(parts) > 1 else "", parts[1] if len(parts) > 1 else parts[0], path
-            )
+            host, folder = _parts(filled(one)[0])
+            _mount(draft, "", host, folder, path)
     for at, one in enumerate(fields.items("secrets")):
         path = step(fields.at("secrets"), at)
         item = Fields(one if isinstance(one, dict) else {"source": one}, path, fields.document, fields.report)
@@ -313,8 +295,20 @@ def _mounts(fields: Fields, draft: JobDraft) -> None:
         )  # fmt: skip
 
 
+def _parts(text: str) -> tuple[str, str]:
+    """Returns the source and the target of a mount such as ./data:/data:ro. The source is "" if there is none."""
+    parts = text.split(":")
+    if len(parts) > 1 and len(parts[0]) == 1 and parts[0].isalpha() and parts[1][:1] in {"\\", "/"}:
+        parts[:2] = [":".join(parts[:2])]  # a drive of Windows
+    return (parts[0], parts[1]) if len(parts) > 1 else ("", parts[0])
+
+
 def _mount(draft: JobDraft, kind: str, source: str, target: str, path: str) -> None:
-    if kind in {"bind", "npipe", "cluster"} or source[:1] in {".", "/", "~", "$"} or "\\" in source:
+    if (
+        kind in {"bind", "npipe", "cluster"}
+        or source[:1] in {".", "/", "~", "$"}
+        or source[1:3] in {":/", ":\\"}
+    ):
         refuse_host_path(draft.report, path)
     elif kind == "tmpfs" or not source:
         draft.report.dropped(path, "The folder is on the worker's local disk and ends with it.")

@@ -6,6 +6,7 @@ from typing import Any
 
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
+from scheduling.importers.interpolation import filled
 from scheduling.importers.reading import step
 from scheduling.importers.report import Fate
 from scheduling.importers.resources import no_gpus, put_gpus
@@ -62,7 +63,7 @@ def _devices(fields: Fields, draft: JobDraft) -> None:
 
 
 def _without_number(fields: Fields, draft: JobDraft) -> None:
-    visible = _visible(fields)
+    visible = filled(_visible(fields))[0]
     if visible and visible not in {"all", "none", "void"}:
         draft.spec["gpus_per_worker"] = min(len(visible.split(",")), 64)
         draft.report.remark(
@@ -88,12 +89,13 @@ def _request(one: Fields, draft: JobDraft) -> None:
     draft.report.mapped(one.path, "gpus_per_worker", "This requests GPUs.")
 
 
-def _count(value: Any, path: str, draft: JobDraft, text: str = "") -> None:
+def _count(said: Any, path: str, draft: JobDraft, text: str = "") -> None:
+    value = filled(str(said))[0]
     if "gpus_per_worker" in draft:
         draft.report.dropped(path, "Another field already sets the number of GPUs.")
-    elif str(value).lower() in {"all", "-1"}:
+    elif value.lower() in {"all", "-1"}:
         draft.put("gpus_per_worker", 1, path, ALL, Fate.APPROXIMATED)
-    elif str(value).isascii() and str(value).isdigit() and len(str(value)) < 6:
+    elif value.isascii() and value.isdigit() and len(value) < 6:
         put_gpus(draft, int(value), path, text)
     else:
         draft.report.refused_at(path, "This is not a number of GPUs. Write the number.", "gpus_per_worker")

@@ -239,7 +239,11 @@ def _port(draft: JobDraft, said: str, path: str) -> None:
 
 def _command(fields: Fields, kind: str, draft: JobDraft) -> None:
     name = "commands" if "commands" in fields else "init"
-    commands = fields.texts(name)
+    commands = ["wait" if one.strip() == "fg" else one for one in fields.texts(name)]
+    if commands != fields.texts(name):
+        draft.report.remark(
+            Fate.APPROXIMATED, fields.at(name), "command", "There is no terminal: fg becomes wait."
+        )
     script = "\n".join(
         ["set -e", *commands] if len(commands) > 1 else commands
     )  # a failed command ends a run

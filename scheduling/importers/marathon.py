@@ -233,6 +233,25 @@ def _ports(app: Fields, container: Fields, draft: JobDraft) -> None:
             step(app.at("ports"), at),
             draft,
         )
+    if (
+        "port" not in draft
+        and "portMappings" not in container
+        and "portMappings" not in docker
+        and _listens(app)
+    ):
+        source = app.at("cmd") if "cmd" in app else app.at("healthChecks")
+        draft.report.remark(
+            Fate.APPROXIMATED,
+            source,
+            "port",
+            "Marathon would choose a port. The variables PORT and PORT0 name it.",
+        )
+        draft.spec["port"] = PORT
+
+
+def _listens(app: Fields) -> bool:
+    """Returns whether an app without ports listens at the port that Marathon gives to every app."""
+    return bool(re.search(r"\$\{?PORT(?:0|_0)?\b", app.text("cmd"))) or bool(app.items("healthChecks"))
 
 
 def _port(number: int, path: str, draft: JobDraft) -> None:

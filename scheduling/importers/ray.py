@@ -217,6 +217,10 @@ def _node(one: Fields, draft: JobDraft) -> None:
     resources, config = one.section("resources"), one.section("node_config")
     if (gpus := resources.whole("GPU")) is not None and gpus > draft.spec.get("gpus_per_worker", 0):
         put_gpus(draft, gpus, resources.at("GPU"), "The most GPUs of a node of any type.")
+    for accelerator in config.sections("guestAccelerators"):
+        if not draft.spec.get("generations") and accelerator.text("acceleratorType"):
+            name = accelerator.text("acceleratorType").rsplit("/", 1)[-1]
+            draft.generations([name], accelerator.at("acceleratorType"))
     for name in ("InstanceType", "machineType", "VmSize"):
         said = config.text(name) or config.section("azure_arm_parameters").text("vmSize")
         if said and not parameter_in(said) and "gpus_per_worker" not in draft and name in config:

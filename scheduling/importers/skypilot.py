@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
@@ -47,6 +48,7 @@ OTHERS = {
     "cluster_name",
 }
 BUCKETS = ("s3://", "gs://", "r2://", "https://", "cos://", "oci://", "azure://", "nebius://", "hf://")
+IMAGE = re.compile(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?/\S+:")  # with a registry and a tag, as for Kubernetes
 NO_CLOUD = "Fairlot has no clouds or regions. Choose the cluster when you submit the job."
 NO_DISK = "A worker's local disk has the size that the node gives."
 # By variable that SkyPilot sets, the shell expression for its value.
@@ -151,7 +153,7 @@ def _task(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
 
 
 def _resources(fields: Fields, draft: JobDraft) -> None:
-    alternatives = [one for name in ("any_of", "ordered") for one in fields.sections(name)]
+    alternatives = [one for name in ("any_of", "ordered", "candidates") for one in fields.sections(name)]
     if "accelerators" in fields:
         _accelerators(fields, draft)
     elif found := [one for one in alternatives if "accelerators" in one]:
@@ -270,7 +272,7 @@ def _image(fields: Fields, draft: JobDraft) -> None:
         inner = fields.section("image_id")
         said = {inner.at(key): inner.text(key) for key in inner}
     for where, image in said.items():
-        if image.startswith("docker:") and "environment" not in draft:
+        if (image.startswith("docker:") or IMAGE.match(image)) and "environment" not in draft:
             put_image(draft, image, where)
         else:
             draft.report.dropped(
@@ -343,7 +345,14 @@ def _service(fields: Fields, draft: JobDraft) -> list[Work]:
     probe = service.get("readiness_probe")
     if isinstance(probe, dict):
         inner = service.section("readiness_probe")
-        if inner.text("path"):
+        if "post_data" in inner:
+            drop_each(
+                inner,
+                {
+                    "path": "The probe sends data, a probe of Fairlot is a plain GET. An open port counts as ready."
+                },
+            )
+        elif inner.text("path"):
             put_readiness(draft, inner.text("path"), inner.at("path"))
         drop_each(inner, {
             "initial_delay_seconds": "A replica may take as long as the rollout's deadline to become ready.",

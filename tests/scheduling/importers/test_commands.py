@@ -77,3 +77,10 @@ def test_argument_lists_become_scripts(words: list[str], script: str) -> None:
 
 def test_comments_alone_are_no_command() -> None:
     assert _command("# nothing\n\n") == ""
+
+
+@pytest.mark.parametrize("script", ["sudo apt update", "cd x && apt-get install -y git", "mount a:/b /c"])
+def test_a_command_that_needs_root_is_reported(script: str) -> None:
+    draft = JobDraft(Report())
+    put_command(draft, script, "run")
+    assert any("needs root" in line.text for line in draft.report.lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduling.importers.compose import filled
+from scheduling.importers.interpolation import filled
 from scheduling.importers.registry import convert
 from scheduling.importers.report import Fate, WorkKind
 from tests.scheduling.importers.foreign_samples import SAMPLES
@@ -24,6 +24,8 @@ ONE = "services:\n  a:\n    image: python:3.12\n    command: python a.py\n    {}
         ("deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: 8}]}}}", 8),
         ("deploy: {resources: {reservations: {devices: [{capabilities: [[gpu]], device_ids: ['3', '4']}]}}}", 2),
         ("deploy: {resources: {reservations: {devices: [{driver: nvidia, count: all, capabilities: [gpu]}]}}}", 1),
+        ("gpus: ${GPUS:-3}", 3),
+        ("environment: ['NVIDIA_VISIBLE_DEVICES=${GPUS:-all}']", 1),
         ("tty: true", 1),
     ],
 )  # fmt: skip
@@ -64,7 +66,9 @@ def test_a_service_without_a_port_becomes_a_job() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "privileged: true", "network_mode: host", "pid: host", "volumes: ['./data:/data']", "volumes: ['/a:/b:ro']",
+        "privileged: true", "network_mode: host", "pid: host", "volumes: ['./data:/data']",
+        "volumes: ['.:/data']", "volumes: ['$PWD:/data:cached']", 'volumes: ["C:/a:/b"]',
+        "volumes: ['/a:/b:ro']",
         "volumes: ['~/a:/b']", "volumes: [{type: bind, source: a, target: /b}]", "devices: [/dev/snd]",
         "extends: {file: a.yaml, service: b}", "volumes: ['${DATA:-/srv}:/data']",
     ],
@@ -81,6 +85,14 @@ def test_an_image_whose_program_is_unknown_needs_a_command() -> None:
     assert "program" in next(line.text for line in convert(text).report if line.fate is Fate.REFUSED)
     assert convert(text.replace("gpus", "command: [--flag], gpus")).refused
     assert not convert(text.replace("example.org/x", "ollama/ollama:latest")).refused
+
+
+def test_a_file_that_only_adds_gpus_to_another_one_is_refused() -> None:
+    found = convert(
+        "services: {a: {deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}}}"
+    )
+    (line,) = [line for line in found.report if line.fate is Fate.REFUSED]
+    assert (line.source, "docker compose config" in line.text) == ("services.a", True)
 
 
 @pytest.mark.parametrize(

@@ -61,3 +61,8 @@ def test_a_folder_of_the_instance_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["fleet", "volume", "gateway"])
 def test_what_is_no_run_is_refused(kind: str) -> None:
     assert convert(f"type: {kind}\nbackend: aws\nname: x\n").refused
+
+
+def test_fg_becomes_wait_because_there_is_no_terminal() -> None:
+    (work,) = convert("type: task\ncommands: [serve &, fg]\nresources: {gpu: 1}\n").works
+    assert work.spec["command"] == "set -e\nserve &\nwait"

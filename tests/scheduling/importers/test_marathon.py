@@ -40,3 +40,8 @@ def test_access_to_the_node_is_refused() -> None:
 def test_an_app_listens_where_fairlot_says(ports: list[int], port: int) -> None:
     text = json.dumps({"id": "a", "cmd": "serve $PORT0", "cpus": 1, "mem": 32, "ports": ports})
     assert convert(text).works[0].spec["port"] == port
+
+
+def test_an_app_without_ports_that_uses_its_port_is_a_service() -> None:
+    (work,) = convert(json.dumps({"id": "a", "cmd": "serve $PORT", "cpus": 1, "mem": 32})).works
+    assert (work.kind, work.spec["port"]) == (WorkKind.SERVICE, 8080)

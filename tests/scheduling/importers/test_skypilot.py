@@ -77,3 +77,11 @@ def test_each_document_of_a_pipeline_becomes_a_job() -> None:
     assert [work.name for work in found.works] == ["prepare", "train"]
     assert any("one after the other" in line.text for line in found.report)
     assert found.works[1].spec["volumes"] == [{"name": "astro-data", "path": "/mnt/data"}]
+
+
+def test_a_probe_that_sends_data_is_left_out() -> None:
+    text = SAMPLES["skypilot-serve-on-any-of-a-set"].replace(
+        "path: /health", "path: /v1/chat\n    post_data: {model: x}"
+    )
+    (work,) = convert(text).works
+    assert "readiness_path" not in work.spec
