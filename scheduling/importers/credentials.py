@@ -31,7 +31,7 @@ ASSIGNED = re.compile(
 )
 LOGIN = re.compile(r"\bwandb\s+login\s+(?:--\S+\s+)*([A-Za-z0-9]{32,})|\s--password[ =]([^\s$'\"<]\S*)")
 PLACEHOLDER = re.compile(
-    r"|<.*>|\[.*\]|\{.*\}|\$.*|%.*%|x{3,}|\*{2,}|\.{3,}|…|null|none|true|false|change[_-]?me.*|todo|\d{1,6}|"
+    r"|<.*|\[.*\]|\{.*\}|\$.*|%.*%|x{3,}|\*{2,}|\.{3,}|…|null|none|true|false|change[_-]?me.*|todo|\d{1,6}|"
     r"(?:your|my|insert|enter|replace|put|add)[-_ ].*|.*[-_ ](?:here|goes[-_ ]here)",
     re.IGNORECASE,
 )  # fmt: skip
@@ -64,9 +64,12 @@ def found_in(text: str) -> list[tuple[str, int]]:
     return [*tokens, *urls]
 
 
-def redacted(text: str, secrets: list[tuple[str, int]]) -> str:
-    """Returns the text with "…" in place of the credentials `secrets`, also of those that were cut off."""
-    for secret, least in secrets:
+def redacted(text: str, secrets: list[tuple[str, int]] | None = None) -> str:
+    """Returns the text with "…" in place of the credentials `secrets`, also of those that were cut off.
+
+    Without `secrets`, those that the text itself contains are meant.
+    """
+    for secret, least in found_in(text) if secrets is None else secrets:
         while (at := text.find(secret[:least])) >= 0:
             end = at + least
             while end < len(text) and end - at < len(secret) and text[end] == secret[end - at]:
