@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
-from scheduling.importers.kubernetes import batch, ray, training
+from scheduling.importers.kubernetes import batch, deployments, ray, training
 from scheduling.importers.kubernetes.metadata import put_metadata
 from scheduling.importers.kubernetes.objects import OTHERS, Objects
 from scheduling.importers.report import Work
@@ -16,6 +16,7 @@ CONVERTERS: dict[str, Converter] = {
     "Job": batch.job,
     "CronJob": batch.cron_job,
     "Pod": batch.pod,
+    "Deployment": deployments.deployment,
     "JobSet": batch.job_set,
     "Volcano Job": batch.volcano_job,
     "PyTorchJob": training.pytorch_job,

@@ -243,3 +243,24 @@ def test_a_list_has_a_work_for_each_object() -> None:
     other["metadata"] = {"name": "k"}
     found = converted({"apiVersion": "v1", "kind": "List", "items": [job(), other]})
     assert [work.name for work in found.works] == ["j", "k"]
+
+
+def test_a_deployment_is_a_service() -> None:
+    container = pod(
+        ports=[{"containerPort": 8000}],
+        readinessProbe={"httpGet": {"path": "/health", "port": 8000}, "periodSeconds": 10},
+    )
+    spec = {"replicas": 3, "template": {"spec": container}, "selector": {},
+            "strategy": {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": "25%"}}}  # fmt: skip
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat"}, "spec": spec}
+    found = converted(deployment)
+    assert [(work.kind, work.options) for work in found.works] == [
+        (WorkKind.SERVICE, {"replicas": 3, "max_surge": 2})
+    ]
+    fields = found.works[0].spec
+    assert (fields["port"], fields["readiness_path"], fields["readiness_period_seconds"]) == (
+        8000,
+        "/health",
+        10,
+    )
+    assert "answers at a port" in refusals(converted(deployment | {"spec": {"template": {"spec": pod()}}}))
