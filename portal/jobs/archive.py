@@ -19,6 +19,7 @@ READ = 256 * 1024
 LIST_AT_ONCE = 5000
 MOST_FILES = 20_000  # the directory at the end of a zip archive is kept in memory until then
 MOST_BYTES = 1 << 40
+MOST_ENTRIES = 200_000  # files and folders that are looked at
 SPARSE = 64 * 1024 * 1024  # a longer file is left out if less than half of it is on the disk
 LONGEST_NAME = 4096  # characters; a name in a zip archive has less than 64 KiB
 LEFT_OUT = "NOT IN THIS ARCHIVE.txt"
@@ -69,26 +70,32 @@ class Archive:
         self.backend.list_files(job_id=self.job_id, path=self.path, limit=1)
 
     def pieces(self) -> Generator[bytes]:
-        """Yields the bytes of the archive."""
+        """Yields the bytes of the archive. Also yields nothing, b"", so that its reader can stop it at any entry."""
         out = _Pieces()
         with zipfile.ZipFile(out, "w", allowZip64=True) as archive:  # type: ignore[call-overload]
-            for path, entry in self._walk(self.path):
-                yield from self._file(archive, out, path, entry)
+            for count, (path, entry) in enumerate(self._walk(self.path)):
+                if count >= MOST_ENTRIES:
+                    self._leave_out(path, "This and all that follows is left out, because there is too much.")
+                    break
+                yield b""
+                if entry.kind is not FileKind.FOLDER:
+                    yield from self._file(archive, out, path, entry)
             if self._left_out:
                 archive.writestr(_info(LEFT_OUT, self.now), self._note())
         yield out.taken()
 
     def _walk(self, path: str) -> Iterator[tuple[str, FileEntry]]:
-        """Yields all files below a folder, each with its path. Keeps one page of each folder on the way in memory."""
+        """Yields all that is below a folder, each entry with its path. Keeps a page of each folder on the way in
+        memory."""
         todo = [self._entries(path)]
         while todo:
             found = next(todo[-1], None)
             if found is None:
                 todo.pop()
-            elif found[1].kind is FileKind.FOLDER:
-                todo.append(self._entries(found[0]))
             else:
                 yield found
+                if found[1].kind is FileKind.FOLDER:
+                    todo.append(self._entries(found[0]))
 
     def _entries(self, path: str) -> Iterator[tuple[str, FileEntry]]:
         after = ""

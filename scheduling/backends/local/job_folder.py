@@ -11,9 +11,8 @@ import heapq
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 
 from scheduling.backends import opening
 from scheduling.backends.base import (
@@ -68,15 +67,11 @@ def list_folder(files: JobFiles, path: str, *, after: str, limit: int) -> FileLi
     with _errors(), _folder(files, names) as folder:
         if folder is None:
             return FileList((), "")
-        if names:
-            found = list(islice(_entries(folder), MOST_ENTRIES + 1))
-        else:
-            found = [each for each in _entries(folder) if each[1] in PARTS]
-        keys = (_key(is_folder, name) for is_folder, name in found[:MOST_ENTRIES])
-        page = heapq.nsmallest(limit + 1, (key for key in keys if begin is None or key > begin))
+        found = _Found(only=() if names else PARTS)
+        page = heapq.nsmallest(limit + 1, found.after(begin, folder))
         entries = [seen for key in page[:limit] if (seen := _entry(key[2], folder)) is not None]
     last = page[limit - 1] if len(page) > limit else None
-    return FileList(entries, _after(last) if last else "", is_cut=len(found) > MOST_ENTRIES)
+    return FileList(entries, _after(last) if last else "", is_cut=found.count > MOST_ENTRIES)
 
 
 def open_file(files: JobFiles, path: str, offset: int) -> LocalFile:
@@ -204,6 +199,25 @@ def _entries(folder: int) -> Iterator[tuple[bool, str]]:
     with os.scandir(folder) as found:
         for each in found:
             yield each.is_dir(follow_symlinks=False), each.name
+
+
+class _Found:
+    """The entries of a folder, one after the other. Keeps none of them in memory."""
+
+    def __init__(self, *, only: Sequence[str]) -> None:
+        """`only`: the names that count; empty: all."""
+        self.count = 0
+        self._only = only
+
+    def after(self, begin: Key | None, folder: int) -> Iterator[Key]:
+        """Yields the keys of the first MOST_ENTRIES entries, in any order, but none up to `begin`."""
+        for is_folder, name in _entries(folder):
+            self.count += 1
+            if self.count > MOST_ENTRIES:
+                return
+            key = _key(is_folder, name)
+            if (not self._only or name in self._only) and (begin is None or key > begin):
+                yield key
 
 
 def _key(is_folder: bool, name: str) -> Key:

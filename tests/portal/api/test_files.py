@@ -292,3 +292,25 @@ def test_an_archive_has_limits_and_keeps_little_in_memory(
     with zipfile.ZipFile(io.BytesIO(b"".join(pieces))) as got:
         assert [*got.namelist()] == ["top/0", "top/2", "top/3", LEFT_OUT]
         assert got.read(LEFT_OUT).decode().splitlines()[-1] == "… and 3 more"
+
+
+def test_an_archive_of_endless_folders_ends_and_can_be_stopped_at_any_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "MOST_ENTRIES", 30)
+    for one in range(10):
+        for other in range(10):
+            (tmp_path / "5" / "work" / str(one) / str(other)).mkdir(parents=True)
+    made = Archive(LocalBackend(tmp_path, {}, tmp_path, 1), 5, "work", "top", NOW)
+    pieces = list(made.pieces())
+    assert len(pieces) == 31
+    with zipfile.ZipFile(io.BytesIO(b"".join(pieces))) as got:
+        assert "all that follows is left out" in got.read(LEFT_OUT).decode()
+    before = len(os.listdir("/proc/self/fd"))
+    (tmp_path / "5" / "work" / "0" / "x").write_bytes(b"x" * 1_000_000)
+    stopped = Archive(LocalBackend(tmp_path, {}, tmp_path, 1), 5, "work", "top", NOW).pieces()
+    while not next(stopped):  # until a piece of the file arrives
+        continue
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    del stopped
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -87,6 +87,7 @@ def test_only_two_parts_of_the_folder_are_shown(files: JobFiles) -> None:
             open_file(files, path, 0)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_files_are_paged_by_name(files: JobFiles, work: Path) -> None:
     folder = os.open(work, os.O_DIRECTORY)
     count = 100_000
