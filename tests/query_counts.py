@@ -70,6 +70,7 @@ PAGES: dict[str, range] = {
     "tokens": up_to(4),
     "secrets": up_to(5),
     "jobs": up_to(8),
+    "storage": up_to(7),
     "submit": up_to(8),
     "sessions": up_to(5),
     "services": up_to(9),

@@ -26,7 +26,7 @@ from scheduling.models import Job, JobForecast, JobSpeed, Lease
 from tests.make import LONG_AGO
 from tests.portal.scene import Scene, secrets_in
 
-TABS = ("job", "job_log", "job_events", "job_spec")
+TABS = ("job", "job_log", "job_events", "job_spec", "job_files")
 
 
 def rows(browser: Client, query: str = "") -> list[str]:

@@ -204,7 +204,11 @@ def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(
     for read in (lambda: content(files, "work/deep/x"), lambda: names(files, "work/deep")):
         with pytest.raises(NoSuchFile):
             read()
-    assert measure(files).files == 2  # the file in the folder of before, and the link itself
+    (work / "deep").unlink()
+    (work / "before").rename(work / "deep")
+    (outside / "large").write_bytes(b"x" * 1_000_000)
+    assert measure(files).total < 1_000_000
+    assert (work / "deep").is_symlink()  # it was swapped while it was measured
 
 
 SWAPS = """
