@@ -24,6 +24,7 @@ from scheduling.jobs.submitting import submit_within
 from scheduling.models import Cluster, CodeUpload, Job
 from scheduling.retention import remove_code
 from scheduling.schedules.actions import Terms, create_schedule, delete_schedule
+from scheduling.services.actions import create_service, remove_service
 from scheduling.spec.job_spec import JobSpec, SpecError
 from tests import make
 from tests.scheduling.world import World, world
@@ -163,6 +164,16 @@ def test_an_upload_stays_while_a_schedule_names_it(lab: World) -> None:
     grow_old()
     assert remove_code(after=30 * DAY) == 0
     delete_schedule(actor=lab.people.bob, schedule=schedule)
+    assert remove_code(after=30 * DAY) == 1
+
+
+def test_an_upload_stays_while_a_service_names_it(lab: World) -> None:
+    digest = upload(lab).digest
+    spec = JobSpec(name="web", command="python train.py", port=8000, code={"upload": digest})
+    service = create_service(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec)
+    grow_old()
+    assert remove_code(after=30 * DAY) == 0
+    remove_service(actor=lab.people.bob, service=service)
     assert remove_code(after=30 * DAY) == 1
 
 
