@@ -245,6 +245,13 @@ def test_a_server_that_is_no_portal_is_named(answer: httpx2.Response, text: str)
         Network(answer).client().me()
 
 
+def test_later_pages_keep_the_filter() -> None:
+    network = Network(ok({"items": [{"id": 9}], "next": 9}), ok({"items": [{"id": 3}], "next": None}))
+    assert [job["id"] for job in network.client().list_jobs(team="astro", before=20)] == [9, 3]
+    queries = [dict(request.url.params) for request in network.requests]
+    assert queries == [{"team": "astro", "before": "20"}, {"team": "astro", "before": "9"}]
+
+
 def test_the_token_is_sent_and_never_shown() -> None:
     network = Network(httpx2.ConnectError("refused"))
     client = network.client(0)

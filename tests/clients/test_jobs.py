@@ -147,7 +147,7 @@ class TestRun:
         done = fairlot(scene.people.bob, "run", "true", pause=pause)
         assert (done.stdout, done.exit_code) == ("one\ntwo 🎉\n", expected)
         assert f"Job {latest().pk} is queued" in done.stderr
-        assert f"is {state}" in done.stderr
+        assert f"Job {latest().pk} {state}" in done.stderr
 
     @pytest.mark.parametrize(
         ("terminal", "answer", "state"),
@@ -200,7 +200,7 @@ class TestReading:
     def test_a_limit_says_that_there_is_more(self, scene: Scene, fairlot) -> None:
         done = fairlot(scene.people.bob, "list", "--limit", 1)
         assert len(done.stdout.splitlines()) == 2
-        assert "Only the first 1 are shown." in done.stderr
+        assert "Shown: 1. There are more" in done.stderr
         assert fairlot(scene.people.bob, "list", "--all").stderr == ""
 
     def test_a_job_is_found_by_its_name(self, scene: Scene, fairlot) -> None:

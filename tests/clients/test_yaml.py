@@ -47,3 +47,29 @@ def test_texts_are_read_as_the_portal_reads_them(text: str) -> None:
 def test_what_is_doubtful_is_refused_with_its_line(text: str) -> None:
     with pytest.raises(yaml_core.NotYaml, match=r"line [12]: "):
         yaml_core.read(text)
+
+
+WORDS = [
+    "no",
+    "on",
+    "Yes",
+    "1:30",
+    "010",
+    "0o17",
+    "0x1F",
+    "1_0",
+    "2026-11-25",
+    "1e3",
+    "+1",
+    ".5",
+    "5.",
+    "~",
+    "",
+    "TRUE",
+]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_words_have_the_types_that_they_have_in_the_portal(word: str) -> None:
+    mine, theirs = (module.read(f"a: {word}")["a"] for module in (yaml_core, of_portal))
+    assert (type(mine), mine) == (type(theirs), theirs)

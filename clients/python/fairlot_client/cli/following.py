@@ -56,12 +56,10 @@ def wait_for_end(app: App, job: int) -> JobInFull:
 
 def sentence_of(job: JobInFull) -> str:
     """Returns what a job does now, or how it ended."""
-    text = f"Job {job['id']} is {job['state']}"
-    if job["reason"]:
-        return f"{text}: {job['reason']}"
-    if job["state"] in ENDED and job["end_message"]:
-        return f"{text}: {job['end_message']}"
-    return f"{text}."
+    verb = {"succeeded": "succeeded", "failed": "failed", "cancelled": "was cancelled"}.get(job["state"])
+    why = job["reason"] or (job["end_message"] if verb else "")
+    text = f"Job {job['id']} {verb or 'is ' + job['state']}"
+    return f"{text}: {why}" if why else f"{text}."
 
 
 def exit_code_of_job(job: JobInFull) -> int:

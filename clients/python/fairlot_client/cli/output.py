@@ -81,7 +81,7 @@ def taken(items: Iterable[R], limit: int, everything: bool) -> list[R]:
         return list(items)
     found = list(islice(items, limit + 1))
     if len(found) > limit:
-        talk(f"Only the first {limit} are shown. --limit or --all shows more.")
+        talk(f"Shown: {limit}. There are more: use --limit or --all.")
     return found[:limit]
 
 

@@ -74,8 +74,12 @@ def usage(app: App, csv: bool, **options: Any) -> None:
     columns: list[Column] = [
         ("DAY", when("begins")), ("TEAM", "tenant"), ("USER", "user"), ("JOB", "job_id"), ("NAME", "job"),
         ("GPU TYPE", "generation"), ("LABEL", "label"), ("GPU-HOURS", hours("gpu_seconds")), ("COST", _cost),
+        ("", "total"),
     ]  # fmt: skip
-    rows = [*answer["rows"], *answer["totals"]]
+    rows: list[dict[str, Any]] = [
+        *({**row} for row in answer["rows"]),
+        *({**row, "total": "Total"} for row in answer["totals"]),
+    ]
     filled = [column for column in columns if any(_has(row, column) for row in rows)]
     show_rows(app, rows, filled, name="gpu_seconds")
     for fact in answer["facts"]:
@@ -88,7 +92,7 @@ def _cost(row: Any) -> str:
 
 def _has(row: Any, column: Column) -> bool:
     _, of = column
-    return bool(row[of] if isinstance(of, str) else of(row))
+    return bool(row.get(of) if isinstance(of, str) else of(row))
 
 
 @click.command()
