@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accounting.core.wording import number
 from scheduling.models import Sweep, SweepMember
 from scheduling.sweeps.parameters import Value, text_of
 from scheduling.sweeps.tables import best_first
@@ -48,11 +47,11 @@ class Scale:
 
     @property
     def top(self) -> str:
-        return number(max(self.numbers)) if self.is_numeric else self.texts[-1]
+        return f"{max(self.numbers):.4g}" if self.is_numeric else self.texts[-1]
 
     @property
     def bottom(self) -> str:
-        return number(min(self.numbers)) if self.is_numeric else self.texts[0]
+        return f"{min(self.numbers):.4g}" if self.is_numeric else self.texts[0]
 
     def parts(self) -> list[float]:
         """Returns the position of each value on the axis, from 0 at the bottom to 1 at the top."""

@@ -53,7 +53,7 @@ class SweepFields:
 
     @classmethod
     def of(cls, sweep: Sweep) -> Self:
-        described = Parameters.stored(sweep.parameters)
+        described = Parameters.stored(sweep.parameters, sweep.names)
         numbers = {"count": described.count, "seed": described.seed, "at_once": sweep.at_once}
         stop_at = "" if sweep.stop_at is None else repr(sweep.stop_at)
         return replace(

@@ -20,7 +20,7 @@ from scheduling.sweeps.parameters import (
     ARRAY,
     DISTRIBUTIONS,
     GRID,
-    LARGEST_WHOLE,
+    LARGEST,
     LIST,
     MOST_MEMBERS,
     RANDOM,
@@ -62,7 +62,7 @@ def write_parameters(parameters: Parameters) -> str:
                 lines.append(f"{name} = {kind}({_line(given)})")
             return "\n".join(lines)
         case "list":
-            rows = [parameters.names, *(list(row.values()) for row in parameters.rows)]
+            rows: list[list[Value]] = [[*parameters.names], *([*row.values()] for row in parameters.rows)]
             return "\n".join(_line(row, separator=",") for row in rows)
     return ""
 
@@ -70,9 +70,9 @@ def write_parameters(parameters: Parameters) -> str:
 def read_value(text: str) -> Value:
     """Returns the number that the text is in JSON's notation, otherwise the text itself."""
     if NUMBER.fullmatch(text):
-        number = json.loads(text) if len(text) <= 30 else math.inf
-        if math.isfinite(number) and (isinstance(number, float) or abs(number) <= LARGEST_WHOLE):
-            return number  # type: ignore[no-any-return]  # a number, by the pattern
+        number: int | float = json.loads(text) if len(text) <= 30 else math.inf
+        if abs(number) <= LARGEST:
+            return number
     return text
 
 

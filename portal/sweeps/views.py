@@ -23,7 +23,7 @@ from portal.user_request import UserRequest
 from scheduling.models import Sweep, SweepMember
 from scheduling.sweeps.actions import cancel_sweep, run_failed_again
 from scheduling.sweeps.parameters import text_of
-from scheduling.sweeps.tables import METRIC, PARAMETER, best_first, csv_of, expression_of
+from scheduling.sweeps.tables import METRIC, PARAMETER, best_of, csv_of, expression_of
 
 SWEEPS_PER_PAGE = 50
 MEMBERS_PER_PAGE = 50
@@ -83,9 +83,7 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
     sorting = sorting_of(shown)
     page = Paginator(sorting.order(members, request.GET), MEMBERS_PER_PAGE).get_page(request.GET.get("page"))
     metrics = _metrics_of(shown)
-    best = None
-    if shown.metric in shown.metric_names:
-        best = best_first(shown, shown.members.filter(metrics__has_key=shown.metric)).first()
+    best = best_of(shown)
     context = {
         "sweep": shown,
         "chip": _chip_of(shown),
@@ -98,7 +96,7 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
         "hidden_metrics": len(shown.metric_names) - len(metrics),
         "rows": [_row(shown, member, metrics) for member in page],
         "best": best,
-        "best_value": best.metrics[shown.metric] if best else None,
+        "best_value": _metric_text(best.metrics[shown.metric]) if best else "",
         "chart": draw(shown),
         "yaml": yaml_of(shown),
         "may_change": Sweep.objects.changeable_by(request.user).filter(pk=pk).exists(),
@@ -178,8 +176,15 @@ def _row(shown: Sweep, member: SweepMember, metrics: list[str]) -> dict[str, Any
         "member": member,
         "chip": (member.get_state_display(), tone, icon),
         "parameters": [(name, text_of(member.parameters[name])) for name in shown.names],
-        "metrics": [(name, member.metrics.get(name)) for name in metrics],
+        "metrics": [
+            (name, _metric_text(member.metrics[name]) if name in member.metrics else "–") for name in metrics
+        ],
     }
+
+
+def _metric_text(value: float) -> str:
+    """Returns a metric with six significant digits, in the notation in which programs print it."""
+    return f"{float(value):.6g}"
 
 
 def _chip_of(shown: Sweep) -> tuple[str, str, str]:

@@ -21,7 +21,8 @@ MOST_MEMBERS = 10_000
 MOST_PARAMETERS = 20
 LONGEST_NAME = 40
 LONGEST_VALUE = 500  # characters
-LARGEST_WHOLE = 2**53  # up to here, floating-point numbers and JSON represent each whole number exactly
+# Up to here, floating-point numbers, JSON and the database represent each whole number alike.
+LARGEST = 10**15
 LARGEST_SEED = 2**31 - 1
 DIGITS = 6  # significant digits of random numbers
 INDEX = "index"  # what the command calls a member's number
@@ -57,8 +58,16 @@ class Parameters:
     seed: int | None = None
 
     @classmethod
-    def stored(cls, data: Mapping[str, Any]) -> Self:
-        return cls(**data)
+    def stored(cls, data: Mapping[str, Any], names: Sequence[str]) -> Self:
+        """Returns the description that `to_dict` wrote. `names` are its parameters in order, because the database does
+        not keep the order of keys."""
+        ordered: dict[str, Any] = dict(data)
+        for field_name in ("grid", "random"):
+            if field_name in ordered:
+                ordered[field_name] = {name: ordered[field_name][name] for name in names}
+        if "rows" in ordered:
+            ordered["rows"] = [{name: row[name] for name in names} for row in ordered["rows"]]
+        return cls(**ordered)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the description without what its kind does not use. `stored` restores an equal one."""
@@ -167,7 +176,8 @@ def _draw(part: float, how: Mapping[str, Any]) -> Value:
     low, high = how["low"], how["high"]
     match how["distribution"]:
         case "int":
-            return min(high, low + int(part * (high - low + 1)))
+            whole: int = min(high, low + int(part * (high - low + 1)))
+            return whole
         case "log_uniform":
             value = math.exp(math.log(low) + part * (math.log(high) - math.log(low)))
         case _:
@@ -207,12 +217,12 @@ def _problem_of_distribution(name: str, how: Any) -> str:
         return _problem_of_grid(name, how["values"])
     low, high = how["low"], how["high"]
     if kind == "int":
-        if not all(_is_whole(one, -LARGEST_WHOLE, LARGEST_WHOLE) for one in (low, high)):
-            return f"{name}: low and high of int must be whole numbers"
+        if not all(_is_whole(one, -LARGEST, LARGEST) for one in (low, high)):
+            return f"{name}: low and high of int must be whole numbers from -1e15 to 1e15"
     elif any(isinstance(one, bool) or not isinstance(one, int | float) for one in (low, high)):
         return f"{name}: low and high must be numbers"
-    elif not all(abs(one) <= 1e300 for one in (low, high)):
-        return f"{name}: low and high must be numbers from -1e300 to 1e300"
+    elif not all(abs(one) <= LARGEST for one in (low, high)):
+        return f"{name}: low and high must be numbers from -1e15 to 1e15"
     if low > high:
         return f"{name}: low must not be greater than high"
     if kind == "log_uniform" and low <= 0:
@@ -223,10 +233,8 @@ def _problem_of_distribution(name: str, how: Any) -> str:
 def _why_no_value(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return f"{shown(value)} is neither a number nor a text; put it in quotes"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} is not a finite number"
-    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
-        return "whole numbers are at most 2^53; write greater ones as text, in quotes"
+    if isinstance(value, int | float) and not abs(value) <= LARGEST:
+        return f"{value} is not a number from -1e15 to 1e15; write it as text, in quotes"
     if isinstance(value, str):
         if len(value) > LONGEST_VALUE:
             return f"a text has at most {LONGEST_VALUE} characters"

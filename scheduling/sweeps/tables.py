@@ -27,6 +27,14 @@ def best_first(sweep: Sweep, members: QuerySet[SweepMember]) -> QuerySet[SweepMe
     return ordered(members, f"{METRIC}{sweep.metric}", descending=sweep.goal == Sweep.Goal.MAX)
 
 
+def best_of(sweep: Sweep) -> SweepMember | None:
+    """Returns the succeeded member with the best value of the sweep's metric; None if there is none."""
+    if sweep.metric not in sweep.metric_names:
+        return None
+    found = sweep.members.filter(state=SweepMember.State.SUCCEEDED, metrics__has_key=sweep.metric)
+    return best_first(sweep, found).first()
+
+
 def csv_of(sweep: Sweep) -> Iterator[str]:
     """Yields the lines of a CSV file with all members of a sweep, without loading them all into memory."""
     yield csv_line(
@@ -44,7 +52,10 @@ def csv_of(sweep: Sweep) -> Iterator[str]:
                 member.attempts,
                 member.job_id or "",
                 *(escape_cell(member.parameters.get(name, "")) for name in sweep.names),
-                *(member.metrics.get(name, "") for name in sweep.metric_names),
+                *(
+                    float(member.metrics[name]) if name in member.metrics else ""
+                    for name in sweep.metric_names
+                ),
             ]
         )
 

@@ -19,7 +19,7 @@ from portal.user_request import ApiRequest
 from scheduling.models import Sweep, SweepMember
 from scheduling.sweeps.actions import Rules, cancel_sweep, create_sweep, preview_sweep, run_failed_again
 from scheduling.sweeps.parameters import LARGEST_SEED, RANDOM, Parameters
-from scheduling.sweeps.tables import best_first, csv_of
+from scheduling.sweeps.tables import best_of, csv_of
 
 router = Router(tags=["Sweeps"])
 
@@ -102,9 +102,15 @@ def members(
     filters: Query[schemas.SweepMemberFilters],
     after: AskedKey | None = None,
     limit: PageSize = 50,
-) -> dict[str, Any]:
-    """Returns one page of the members of a sweep, in the order of their index."""
-    seen = visible_sweep(request, sweep_id).members.order_by("index")
+) -> dict[str, Any] | HttpResponse:
+    """Returns one page of the members of a sweep, in the order of their index.
+
+    With `format=csv`, returns all members as a CSV file, with a column for each parameter and metric.
+    """
+    sweep = visible_sweep(request, sweep_id)
+    if filters.format == "csv":
+        return csv_answer(csv_of(sweep), f"fairlot-sweep-{sweep.pk}")
+    seen = sweep.members.order_by("index")
     if filters.state:
         seen = seen.filter(state=filters.state)
     if after is not None:
@@ -114,13 +120,6 @@ def members(
         "items": [show_member(one) for one in found[:limit]],
         "next": found[limit - 1].index if len(found) > limit else None,
     }
-
-
-@router.get("/sweeps/{int:sweep_id}/members.csv", response=str, url_name="sweep_csv")
-def members_as_csv(request: ApiRequest, sweep_id: int) -> HttpResponse:
-    """Returns all members of a sweep as a CSV file, with a column for each parameter and metric."""
-    sweep = visible_sweep(request, sweep_id)
-    return csv_answer(csv_of(sweep), f"fairlot-sweep-{sweep.pk}")
 
 
 @router.post("/sweeps/{int:sweep_id}/cancel", response=schemas.Sweep, url_name="sweep_cancel")
@@ -156,13 +155,10 @@ def show(sweep: Sweep) -> dict[str, Any]:
 
 def show_in_full(sweep: Sweep) -> dict[str, Any]:
     sweep = Sweep.objects.select_related("tenant", "owner", "cluster").get(pk=sweep.pk)
-    best = (
-        best_first(sweep, sweep.members.filter(metrics__has_key=sweep.metric)).first()
-        if sweep.metric
-        else None
-    )
-    more = {name: getattr(sweep, name) for name in ("spec", "parameters", "names", "metric_names")}
-    return show(sweep) | more | {"best": show_member(best) if best else None}
+    best = best_of(sweep)
+    same = {name: getattr(sweep, name) for name in ("spec", "names", "metric_names")}
+    described = Parameters.stored(sweep.parameters, sweep.names).to_dict()
+    return show(sweep) | same | {"parameters": described, "best": show_member(best) if best else None}
 
 
 def show_member(member: SweepMember) -> dict[str, Any]:

@@ -146,6 +146,7 @@ class SweepPage(Schema):
 
 class SweepMemberFilters(Schema):
     state: MemberState | None = None
+    format: Literal["json", "csv"] = "json"
 
 
 class SweepMemberPage(Schema):

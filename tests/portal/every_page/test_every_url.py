@@ -261,7 +261,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:sweeps": API,
     "api-1:sweep": API_ASTRO,
     "api-1:sweep_members": API_ASTRO,
-    "api-1:sweep_csv": API_ASTRO,
+    "api-1:sweep_members?format=csv": API_ASTRO,
     "api-1:sweep_preview": API_POSTED,
     "api-1:sweep_cancel": API_POSTED,
     "api-1:sweep_run_failed": API_POSTED,

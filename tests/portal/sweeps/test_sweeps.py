@@ -122,11 +122,13 @@ def test_the_preview_shows_the_first_commands(scene: Scene, bob: Client) -> None
 
 
 def test_a_clone_and_a_job_fill_the_form(scene: Scene, bob: Client, browser_of) -> None:
-    sweep = make(
-        scene.world, Parameters("random", random={"lr": {"distribution": "uniform", "low": 0, "high": 1}}, count=3, seed=11)
-    )  # fmt: skip
+    drawn = {
+        "lr": {"distribution": "uniform", "low": 0, "high": 1},
+        "b": {"distribution": "int", "low": 1, "high": 2},
+    }
+    sweep = make(scene.world, Parameters("random", random=drawn, count=3, seed=11))
     html = text_of_page(bob.get(f"/sweeps/new/?clone={sweep.pk}"))
-    assert "lr = uniform(0, 1)" in html
+    assert "lr = uniform(0, 1) b = int(1, 2)" in html
     assert 'value="11"' in html
     assert "supernova" in text_of_page(bob.get(f"/sweeps/new/?job={scene.job.pk}"))
     charlie = browser_of(scene.people.charlie)
@@ -176,7 +178,7 @@ def test_the_page_lists_members_the_best_first_and_sorts_by_any_column(scene: Sc
     assert order("?state=failed") == [3]
     assert order("?state=pending") == []
     html = text_of_page(bob.get(page))
-    assert "Best member</dt><dd>3, with loss 0.25" in html
+    assert "Best member</dt><dd>2, with loss 0.333333" in html
     assert "Succeeded 3" in html
     assert "Run the failed again" in html
     assert 'class="sweep-best"' in html
@@ -219,7 +221,7 @@ def test_for_others_it_does_not_exist(scene: Scene, browser_of) -> None:
     sweep, charlie = ended(scene), browser_of(scene.people.charlie)
     for path in ("", "members.csv"):
         assert charlie.get(f"/sweeps/{sweep.pk}/{path}").status_code == 404
-    for path in ("", "/members", "/members.csv"):
+    for path in ("", "/members", "/members?format=csv"):
         assert charlie.get(f"{API}/{sweep.pk}{path}").status_code == 404
     for verb in ("cancel", "run-failed"):
         assert charlie.post(f"/sweeps/{sweep.pk}/{verb}/").status_code == 404
@@ -233,7 +235,7 @@ def test_the_csv_file_has_all_members_and_no_formulas(scene: Scene, bob: Client)
     sweep = make(scene.world, Parameters("grid", grid={"opt": ["=1+1", "sgd"], "lr": [0.5]}))
     SweepMember.objects.filter(sweep=sweep, index=1).update(metrics={"loss": 0.25})
     Sweep.objects.update(metric_names=["loss"])
-    for path in (f"/sweeps/{sweep.pk}/members.csv", f"{API}/{sweep.pk}/members.csv"):
+    for path in (f"/sweeps/{sweep.pk}/members.csv", f"{API}/{sweep.pk}/members?format=csv"):
         rows = list(csv.reader(io.StringIO(bob.get(path).content.decode())))
         assert rows == [
             ["index", "state", "attempts", "job", "opt", "lr", "metric loss"],
@@ -317,4 +319,4 @@ def test_the_api_creates_previews_and_pages(scene: Scene, bob: Client) -> None:
 
 def test_the_api_names_the_best_member(scene: Scene, bob: Client) -> None:
     sweep = ended(scene)
-    assert bob.get(f"{API}/{sweep.pk}").json()["best"]["index"] == 3
+    assert bob.get(f"{API}/{sweep.pk}").json()["best"]["index"] == 2

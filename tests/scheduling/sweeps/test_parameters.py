@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -63,7 +64,9 @@ DESCRIPTIONS = st.one_of(
 def test_members_depend_only_on_the_description(described: Parameters) -> None:
     described.check()
     members = list(described.expand())
-    assert members == list(Parameters.stored(described.to_dict()).expand())
+    # The database does not keep the order of keys.
+    stored = json.loads(json.dumps(described.to_dict(), sort_keys=True))
+    assert members == list(Parameters.stored(stored, described.names).expand())
     assert len(members) == described.size
     assert all(list(values) == described.names for values in members)
 
@@ -106,7 +109,7 @@ def test_the_last_parameter_of_a_grid_varies_fastest() -> None:
         (Parameters("grid", grid={"FAIRLOT_X": [1]}), "parameters", "set by Fairlot"),
         (Parameters("grid", grid={"RANK": [1]}), "parameters", "set by Fairlot"),
         (Parameters("grid", grid={"a": [True]}), "parameters", "neither a number nor a text"),
-        (Parameters("grid", grid={"a": [math.inf]}), "parameters", "not a finite number"),
+        (Parameters("grid", grid={"a": [math.inf]}), "parameters", "not a number from"),
         (Parameters("grid", grid={"a": ["x\0"]}), "parameters", "a: "),
         (Parameters("grid", grid={"a": list(range(101)), "b": list(range(100))}), "parameters", "10 100"),
         (Parameters("array", count=0), "count", "from 1 to"),
@@ -175,7 +178,7 @@ def test_a_variable_of_the_specification_is_not_overwritten() -> None:
         check_members(JobSpec(name="x", command="x", variables={"lr": "1"}), ["lr"])
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53))
+@given(st.floats(-1e15, 1e15) | st.integers(-(10**15), 10**15))
 def test_numbers_are_written_so_that_they_read_the_same(value: float) -> None:
     assert float(text_of(value)) == value
 
