@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from decimal import Decimal, InvalidOperation
 
+from scheduling.importers.credentials import redacted
+
 # Powers of ten and of two by the letter of a unit.
 DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
 BINARY = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
@@ -32,14 +34,16 @@ def quantity(text: str) -> Decimal:
     """Returns a quantity of Kubernetes, such as "500m", "64Gi" or "1e3". Raises NoAmount."""
     found = QUANTITY.fullmatch(text.strip())
     if not found:
-        raise NoAmount(f"{text[:40]!r} is not a quantity of Kubernetes, such as 64Gi or 500m.")
+        raise NoAmount(f"{redacted(text)[:40]!r} is not a quantity of Kubernetes, such as 64Gi or 500m.")
     number, exponent, suffix = found.groups()
     try:
         return Decimal(number) * (
             Decimal(10) ** int(exponent) if exponent else SUFFIXES.get(suffix or "", Decimal(1))
         )
     except InvalidOperation:
-        raise NoAmount(f"{text[:40]!r} is not a quantity of Kubernetes, such as 64Gi or 500m.") from None
+        raise NoAmount(
+            f"{redacted(text)[:40]!r} is not a quantity of Kubernetes, such as 64Gi or 500m."
+        ) from None
 
 
 def size(text: str, *, bare: str = "", binary: bool = False) -> int:
@@ -51,7 +55,9 @@ def size(text: str, *, bare: str = "", binary: bool = False) -> int:
     found = AMOUNT.fullmatch(text)
     unit = UNIT.fullmatch(found[2] or bare) if found else None
     if not found or not unit or not (found[2] or bare):
-        raise NoAmount(f"{text[:40]!r} is not an amount of memory with a unit, such as 64GB or 64GiB.")
+        raise NoAmount(
+            f"{redacted(text)[:40]!r} is not an amount of memory with a unit, such as 64GB or 64GiB."
+        )
     powers = BINARY if binary or unit[2] else DECIMAL
     return int(Decimal(found[1]) * powers[unit[1].lower()])
 
@@ -84,10 +90,10 @@ def seconds(text: str, *, bare: float | None = None) -> float:
         return float(said) * bare
     parts = DURATION_PART.findall(said)
     if not parts or DURATION_PART.sub("", said).strip(" ,"):
-        raise NoAmount(f"{text[:40]!r} is not a duration, such as 90s, 30m or 1h30m.")
+        raise NoAmount(f"{redacted(text)[:40]!r} is not a duration, such as 90s, 30m or 1h30m.")
     total = sum(float(number) * _unit_seconds(unit.lower()) for number, unit in parts)
     if total > MOST_SECONDS:
-        raise NoAmount(f"{text[:40]!r} is too long.")
+        raise NoAmount(f"{redacted(text)[:40]!r} is too long.")
     return total
 
 
