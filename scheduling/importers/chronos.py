@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -21,6 +22,7 @@ from scheduling.importers.reading import Source
 from scheduling.importers.report import Fate, Report, Work, WorkKind
 from scheduling.importers.resources import no_gpus, put_cpus, put_gpus
 from scheduling.importers.timetables import put_repeats, put_zone
+from scheduling.timetable.repeats import Period
 
 MIB = 2**20
 LONGEST_CATCH_UP = 30 * 86_400
@@ -138,14 +140,27 @@ def _schedule(fields: Fields, draft: JobDraft) -> list[Work]:
     if fields.text("scheduleTimeZone"):
         zone = put_zone(draft, fields.text("scheduleTimeZone"), fields.at("scheduleTimeZone"), options)
     drop_each(fields, {"scheduleTimeZone": "The time zone is UTC."})
-    said = re.sub(r"^(R\d*)//", r"\1/2000-01-01T00:00:00Z/", fields.text("schedule").strip())
-    if said != fields.text("schedule").strip():
-        draft.report.remark(
-            Fate.APPROXIMATED,
+    written = fields.text("schedule").strip()
+    head = re.match(r"R(\d*)/([^/]*)", written)
+    times, start = (head[1], head[2]) if head else ("", written)
+    if not start and times == "1":
+        draft.report.approximated(fields.at("schedule"), "", "It runs once, at once. Submit the job.")
+        drop_each(fields, {"epsilon": "The job runs at once."})
+        return draft.finish()
+    if not start and times:
+        draft.report.refused_at(
             fields.at("schedule"),
+            "The schedule has no start, and a limited number of runs. Write the start.",
             "expression",
-            "The schedule has no start. Its periods count from 2000 on.",
         )
+        return []
+    said = in_our_years(written)
+    if said != written:
+        draft.report.remark(
+            Fate.APPROXIMATED, fields.at("schedule"), "expression",
+            "The schedule has no start after 1999. Its start is moved there by whole periods, so it is due at the same"
+            " times.",
+        )  # fmt: skip
     put_repeats(draft, said, fields.at("schedule"), options, zone)
     if fields.text("epsilon"):
         _epsilon(fields, options, draft)
@@ -174,3 +189,24 @@ def _epsilon(fields: Fields, options: dict[str, Any], draft: JobDraft) -> None:
     draft.report.mapped(
         fields.at("epsilon"), "catch_up_seconds", "A missed run is made up for within this time."
     )
+
+
+def in_our_years(said: str) -> str:
+    """Returns a repeat without an end whose start is missing or before 2000, with a start in 2000 or later.
+
+    The start is moved by whole periods. Other repeats are returned unchanged.
+    """
+    found = re.fullmatch(r"R/([^/]*)/(P[^/]+)", said)
+    if not found:
+        return said
+    if not found[1]:
+        return f"R/2000-01-01T00:00:00Z/{found[2]}"
+    try:
+        start, period = datetime.fromisoformat(found[1]), Period.read(found[2])
+    except ValueError:
+        return said
+    least = datetime(2000, 1, 1, tzinfo=start.tzinfo)
+    length = timedelta(days=period.days) + period.passing
+    if start >= least or not length or period.months:
+        return said
+    return f"R/{(start + -(-(least - start) // length) * length).isoformat()}/{found[2]}"

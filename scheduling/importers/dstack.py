@@ -65,7 +65,6 @@ LEFT_OUT = {
     "files": "Fairlot uploads no files. Put them into the image, a volume or a secret.",
     "tags": "Tags have no effect. Use labels.",
     "home_dir": "Fairlot sets the home folder.",
-    "setup": "Add these commands to the command of the job.",
     "gateway": "The portal is the gateway of all services.",
     "strip_prefix": "Each service has a host name of its own.",
     "path_prefix": "Each service has a host name of its own.",
@@ -239,8 +238,12 @@ def _port(draft: JobDraft, said: str, path: str) -> None:
 
 def _command(fields: Fields, kind: str, draft: JobDraft) -> None:
     name = "commands" if "commands" in fields else "init"
-    commands = ["wait" if one.strip() == "fg" else one for one in fields.texts(name)]
-    if commands != fields.texts(name):
+    commands = [
+        "wait" if one.strip() == "fg" else one for one in (*fields.texts("setup"), *fields.texts(name))
+    ]
+    if "setup" in fields:
+        draft.report.mapped(fields.at("setup"), "command", "The command begins with these commands.")
+    if "fg" in fields.texts(name):
         draft.report.remark(
             Fate.APPROXIMATED, fields.at(name), "command", "There is no terminal: fg becomes wait."
         )

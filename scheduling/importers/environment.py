@@ -60,6 +60,8 @@ def put_variable(draft: JobDraft, name: str, has_value: bool, value: str, source
     if name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
         text = DEVICES if name.endswith("_VISIBLE_DEVICES") else GIVEN
         draft.report.dropped(source, text)
+    elif name == "PORT" and "port" in draft:
+        draft.report.dropped(source, GIVEN)
     elif credentials.has_credential(name):
         draft.report.dropped(source, CONFIDENTIAL_NAME)
     elif has_value and not ONLY_A_REFERENCE.fullmatch(value):

@@ -15,7 +15,7 @@ from scheduling.importers.environment import put_secret, put_variable
 from scheduling.importers.fields import Fields
 from scheduling.importers.images import default_image, put_image, started_by
 from scheduling.importers.mounts import put_volume, refuse_host_path
-from scheduling.importers.ports import put_port, put_readiness
+from scheduling.importers.ports import drop_variable, put_port, put_readiness
 from scheduling.importers.reading import Source, step
 from scheduling.importers.report import Fate, Report, Work
 from scheduling.importers.resources import no_gpus, put_cpus, put_gpus
@@ -247,6 +247,15 @@ def _ports(app: Fields, container: Fields, draft: JobDraft) -> None:
             "Marathon would choose a port. The variables PORT and PORT0 name it.",
         )
         draft.spec["port"] = PORT
+    if "port" in draft:
+        drop_variable(draft, app.at("env"))
+
+
+def _names_of_ports(app: Fields, container: Fields) -> list[str]:
+    docker = container.section("docker")
+    places = [(container, "portMappings"), (docker, "portMappings"), (app, "portDefinitions")]
+    names = [one.text("name") for section, name in places for one in section.sections(name)]
+    return [name for name in names[:1] if re.fullmatch(r"\w+", name, re.ASCII)]
 
 
 def _listens(app: Fields) -> bool:
@@ -289,6 +298,7 @@ def _health(app: Fields, draft: JobDraft) -> None:
 
 def _command(app: Fields, container: Fields, draft: JobDraft) -> None:
     given = {**GIVEN, "MARATHON_APP_ID": '"$FAIRLOT_JOB_ID"'}
+    given |= {f"PORT_{name.upper()}": '"$PORT"' for name in _names_of_ports(app, container)}
     given |= {f"PORT{draft.spec['port']}": '"$PORT"'} if "port" in draft else {}
     if "port" not in draft:
         given = {name: text for name, text in given.items() if "PORT" not in name}

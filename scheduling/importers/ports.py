@@ -29,6 +29,16 @@ def put_port(draft: JobDraft, port: int, source: str) -> None:
         )  # fmt: skip
     else:
         draft.report.refused_at(source, f"{port} is not a port.", "port")
+    if "port" in draft:
+        drop_variable(draft, source)
+
+
+def drop_variable(draft: JobDraft, source: str) -> None:
+    """Leaves out the variable PORT of a job with a port, because Fairlot sets it."""
+    if draft.spec.get("variables", {}).pop("PORT", None) is not None:
+        draft.report.remark(
+            Fate.DROPPED, source, "variables.PORT", "Fairlot sets the variable PORT to the port of the job."
+        )
 
 
 def put_readiness(

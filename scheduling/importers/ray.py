@@ -6,6 +6,7 @@ A Ray cluster becomes a job whose first worker is the head. It has a fixed numbe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 from scheduling.importers.commands import in_subshell, put_command, script_of
@@ -14,6 +15,7 @@ from scheduling.importers.draft import JobDraft
 from scheduling.importers.environment import put_variables
 from scheduling.importers.fields import Fields
 from scheduling.importers.images import default_image, put_image
+from scheduling.importers.ports import drop_variable
 from scheduling.importers.reading import Source, parameter_in
 from scheduling.importers.report import Fate, Report, Work
 from scheduling.importers.resources import no_gpus, put_cpus, put_gpus, put_machine
@@ -124,7 +126,7 @@ def _job(fields: Fields, draft: JobDraft) -> list[Work]:
     else:
         no_gpus(draft)
     if (cpus := fields.whole("entrypoint_num_cpus")) is not None:
-        put_cpus(draft, cpus, fields.at("entrypoint_num_cpus"))
+        put_cpus(draft, Decimal(cpus), fields.at("entrypoint_num_cpus"))
     if fields.text("image_uri"):
         put_image(draft, fields.text("image_uri"), fields.at("image_uri"))
     default_image(draft, "The text names no image. The image must contain Ray.")
@@ -229,6 +231,7 @@ def _node(one: Fields, draft: JobDraft) -> None:
 
 def _start(fields: Fields, draft: JobDraft) -> None:
     draft.put("port", 8265, "", "The port of Ray's dashboard, to which jobs are submitted.", Fate.DEFAULTED)
+    drop_variable(draft, fields.at("head_start_ray_commands"))
     names = [
         one for one in ("setup_commands", "head_setup_commands", "worker_setup_commands") if fields.texts(one)
     ]

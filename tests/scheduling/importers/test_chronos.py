@@ -45,3 +45,25 @@ def test_epsilon_says_how_late_a_run_may_be(epsilon: str, caught_up: int | None)
 )
 def test_a_schedule_that_fairlot_cannot_keep_is_refused(schedule: str) -> None:
     assert convert(json.dumps({"name": "a", "command": "b", "schedule": schedule})).refused
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expression"),
+    [
+        ("R/1970-01-01T00:00:00Z/PT15M", "R/2000-01-01T00:00:00+00:00/PT15M"),
+        ("R/1999-12-31T03:00:00Z/P7D", "R/2000-01-07T03:00:00+00:00/P7D"),
+        ("R//P1D", "R/2000-01-01T00:00:00Z/P1D"),
+        ("R5/2031-01-01T00:00:00Z/P1M", "R5/2031-01-01T00:00:00Z/P1M"),
+    ],
+)
+def test_a_start_long_ago_is_moved_by_whole_periods(schedule: str, expression: str) -> None:
+    (work,) = convert(json.dumps({"name": "a", "command": "b", "schedule": schedule})).works
+    assert work.options["expression"] == expression
+
+
+def test_a_single_run_without_a_start_is_a_job() -> None:
+    (work,) = convert(
+        json.dumps({"name": "a", "command": "b", "schedule": "R1//PT24H", "epsilon": "PT5M"})
+    ).works
+    assert work.kind is WorkKind.JOB
+    assert convert(json.dumps({"name": "a", "command": "b", "schedule": "R3//PT24H"})).refused

@@ -66,3 +66,9 @@ def test_what_is_no_run_is_refused(kind: str) -> None:
 def test_fg_becomes_wait_because_there_is_no_terminal() -> None:
     (work,) = convert("type: task\ncommands: [serve &, fg]\nresources: {gpu: 1}\n").works
     assert work.spec["command"] == "set -e\nserve &\nwait"
+
+
+def test_the_variable_port_is_left_out_because_fairlot_sets_it() -> None:
+    text = "type: service\nenv: {PORT: 8000, A: 1}\ncommands: [serve]\nport: 8000\nresources: {gpu: 'RTX 4090'}\n"
+    (work,) = convert(text).works
+    assert (work.spec["variables"], work.spec["port"]) == ({"A": "1"}, 8000)

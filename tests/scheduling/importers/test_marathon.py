@@ -45,3 +45,14 @@ def test_an_app_listens_where_fairlot_says(ports: list[int], port: int) -> None:
 def test_an_app_without_ports_that_uses_its_port_is_a_service() -> None:
     (work,) = convert(json.dumps({"id": "a", "cmd": "serve $PORT", "cpus": 1, "mem": 32})).works
     assert (work.kind, work.spec["port"]) == (WorkKind.SERVICE, 8080)
+
+
+def test_the_variable_of_a_named_port_is_set() -> None:
+    app = {
+        "id": "a",
+        "cmd": "serve ${PORT_WEB}",
+        "cpus": 1,
+        "mem": 32,
+        "portDefinitions": [{"port": 0, "name": "web"}],
+    }
+    assert convert(json.dumps(app)).works[0].spec["command"].startswith('export PORT_WEB="$PORT"')

@@ -85,3 +85,18 @@ def test_a_probe_that_sends_data_is_left_out() -> None:
     )
     (work,) = convert(text).works
     assert "readiness_path" not in work.spec
+
+
+@pytest.mark.parametrize(
+    ("said", "image"),
+    [
+        ("docker:ubuntu:22.04", "ubuntu:22.04"),
+        ("ghcr.io/a/b:1.2", "ghcr.io/a/b:1.2"),
+        ("runpod/pytorch:2.4.0-py3.11", "runpod/pytorch:2.4.0-py3.11"),
+        ("ami-0868a20f5a3bf9702", ""),
+        ("projects/x/global/images/common-cpu", ""),
+        ("microsoft-dsvm:ubuntu-2004:2004:21.11.04", ""),
+    ],
+)
+def test_an_image_of_a_container_is_told_apart_from_that_of_a_machine(said: str, image: str) -> None:
+    assert _spec(f"image_id: '{said}'").get("environment", "") == image
