@@ -50,7 +50,6 @@ NAMES = {
     "POST /sweeps/preview": "preview_sweep",
     "GET /sweeps/{sweep_id}": "get_sweep",
     "GET /sweeps/{sweep_id}/members": "list_sweep_members",
-    "GET /sweeps/{sweep_id}/members.csv": "get_sweep_csv",
     "POST /sweeps/{sweep_id}/cancel": "cancel_sweep",
     "POST /sweeps/{sweep_id}/run-failed": "run_failed_members",
     # services

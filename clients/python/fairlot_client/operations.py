@@ -358,7 +358,10 @@ def list_sweep_members(
     after: int | None = None,
     page_size: int | None = None,
 ) -> Pages[answers.SweepMember]:
-    """Returns one page of the members of a sweep, in the order of their index."""
+    """Returns one page of the members of a sweep, in the order of their index.
+
+    With `format=csv`, returns all members as a CSV file, with a column for each parameter and metric.
+    """
     return Pages(
         Call(
             "GET",
@@ -369,9 +372,24 @@ def list_sweep_members(
     )
 
 
-def get_sweep_csv(sweep_id: int) -> Call[str]:
-    """Returns all members of a sweep as a CSV file, with a column for each parameter and metric."""
-    return Call("GET", filled("/sweeps/{sweep_id}/members.csv", sweep_id=sweep_id))
+def list_sweep_members_file(
+    sweep_id: int,
+    *,
+    format: Literal["csv"],
+    state: Literal["pending", "active", "succeeded", "failed", "cancelled", "skipped"] | None = None,
+    after: int | None = None,
+    limit: int | None = None,
+) -> Call[bytes]:
+    """Returns one page of the members of a sweep, in the order of their index.
+
+    With `format=csv`, returns all members as a CSV file, with a column for each parameter and metric.
+    """
+    return Call(
+        "GET",
+        filled("/sweeps/{sweep_id}/members", sweep_id=sweep_id),
+        query=given(state=state, format=format, after=after, limit=limit),
+        is_file=True,
+    )
 
 
 def cancel_sweep(sweep_id: int) -> Call[answers.Sweep]:
@@ -1996,7 +2014,7 @@ class Operations:
     preview_sweep = Method(preview_sweep)
     get_sweep = Method(get_sweep)
     list_sweep_members = PagedMethod(list_sweep_members)
-    get_sweep_csv = Method(get_sweep_csv)
+    list_sweep_members_file = Method(list_sweep_members_file)
     cancel_sweep = Method(cancel_sweep)
     run_failed_members = Method(run_failed_members)
     list_services = PagedMethod(list_services)

@@ -191,7 +191,7 @@ def members(app: App, sweep: str, as_csv: bool, limit: int, everything: bool) ->
     """List the members of a sweep with their parameters and metrics."""
     number = finding.sweep_id_of(app, sweep)
     if as_csv:
-        click.echo(app.client.get_sweep_csv(number).decode(), nl=False)
+        click.echo(app.client.list_sweep_members_file(number, format="csv").decode(), nl=False)
         return
     show_rows(app, taken(app.client.list_sweep_members(number), limit, everything), MEMBERS, name="index")
 
