@@ -27,6 +27,7 @@ from accounting.notifications.safe_http import NotReachable, addresses_of, check
 FIELD = "code"
 SECONDS = 20.0  # for everything together
 MOST_AT_ONCE = 2  # fetches of one process
+LEAST = 2**20  # bytes that git may write to a file in any case
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.ASCII)
 SETTINGS = {
     "core.hooksPath": "/dev/null",
@@ -65,7 +66,7 @@ def fetch(source: Source, *, to_private: bool, hosts: list[str], most: int) -> F
 
     - `to_private`: whether private networks and http are also allowed.
     - `hosts`: the names of hosts from which to fetch; empty for all.
-    - `most`: the largest number of bytes of the tar file; git may write four times as much.
+    - `most`: the largest number of bytes of the tar file, and of what the server sends.
 
     Raises Refused, with what is wrong and how to go on.
     """
@@ -92,7 +93,7 @@ def fetch(source: Source, *, to_private: bool, hosts: list[str], most: int) -> F
             settings["http.extraHeader"] = f"Authorization: Basic {user}"
         git = _Git(program, Path(folder), settings, parts.scheme, most)
         commit = source.ref if COMMIT.fullmatch(source.ref) else _resolve(git, source)
-        git.run("init", "--quiet", "--bare", ".")
+        git.run("init", "--quiet", "--bare", "--template=", ".")
         git.run("fetch", "--quiet", "--depth=1", "--no-tags", source.url, commit)
         tree = f"{commit}:{source.folder}" if source.folder else commit
         return Fetched(commit, git.run("archive", "--format=tar", tree))
@@ -140,7 +141,7 @@ class _Git:
 
     def run(self, *arguments: str) -> bytes:
         """Returns the output of a git command. Raises Refused if it fails, takes too long or writes too much."""
-        blocks = str(4 * self._most // 512 + 1)  # the most that a file may have, in the unit of ulimit
+        blocks = str(max(self._most, LEAST) // 512)  # the most that a file may have, in the unit of ulimit
         process = subprocess.Popen(
             ["/bin/sh", "-c", 'ulimit -f "$1"; shift; exec "$@"', "sh", blocks, self._program, *arguments],
             cwd=self._folder,
