@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from django.http import QueryDict
 
@@ -47,7 +47,9 @@ class SweepFields:
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
-        texts = {name: post.get(name, "").strip()[:FAIR_TEXT] for name in NAMES if name != "parameters"}
+        texts: dict[str, Any] = {
+            name: post.get(name, "").strip()[:FAIR_TEXT] for name in NAMES if name != "parameters"
+        }
         typed = post.get("parameters", "").replace("\r\n", "\n")[:LONGEST_TEXT]
         return cls(**texts, parameters=typed, stop_cancels=post.get("stop_cancels") == "on")
 
@@ -55,12 +57,13 @@ class SweepFields:
     def of(cls, sweep: Sweep) -> Self:
         described = Parameters.stored(sweep.parameters, sweep.names)
         numbers = {"count": described.count, "seed": described.seed, "at_once": sweep.at_once}
+        texts: dict[str, Any] = {name: str(number) for name, number in numbers.items() if number is not None}
         stop_at = "" if sweep.stop_at is None else repr(sweep.stop_at)
         return replace(
             cls.new(),
             kind=described.kind,
             parameters=write_parameters(described),
-            **{name: str(number) for name, number in numbers.items() if number is not None},
+            **texts,
             metric=sweep.metric,
             goal=sweep.goal,
             stop_at=stop_at,

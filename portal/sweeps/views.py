@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
+from django.db.models import Expression
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_POST, require_safe
@@ -14,13 +15,13 @@ from django.views.decorators.http import require_POST, require_safe
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Tenant
 from portal.fragments import render_page
-from portal.jobs.detail import yaml_of
 from portal.live.topics import topics_of_jobs
 from portal.reports.formats.answers import csv_answer
 from portal.sorting import Names, Sorting
 from portal.sweeps.chart import draw
 from portal.user_request import UserRequest
 from scheduling.models import Sweep, SweepMember
+from scheduling.spec.job_spec import dump_stored
 from scheduling.sweeps.actions import cancel_sweep, run_failed_again
 from scheduling.sweeps.parameters import text_of
 from scheduling.sweeps.tables import METRIC, PARAMETER, best_of, csv_of, expression_of
@@ -98,7 +99,7 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
         "best": best,
         "best_value": _metric_text(best.metrics[shown.metric]) if best else "",
         "chart": draw(shown),
-        "yaml": yaml_of(shown),
+        "yaml": dump_stored(shown.spec),
         "may_change": Sweep.objects.changeable_by(request.user).filter(pk=pk).exists(),
         "may_run_failed": "failed" in shown.counts
         and shown.state in (Sweep.State.RUNNING, Sweep.State.FINISHED),
@@ -151,13 +152,14 @@ def visible_sweep(request: UserRequest, pk: int) -> Sweep:
 
 def sorting_of(shown: Sweep) -> Sorting:
     """Returns the orders of a sweep's members. By default, the best member comes first, if the sweep has a metric."""
-    columns = {name: (name,) for name in ("index", "state", "attempts")} | {
-        key: (expression_of(key),)
-        for key in (
-            *(f"{PARAMETER}{name}" for name in shown.names),
-            *(f"{METRIC}{name}" for name in shown.metric_names),
-        )
+    columns: dict[str, Sequence[str | Expression]] = {
+        name: (name,) for name in ("index", "state", "attempts")
     }
+    keys = (
+        *(f"{PARAMETER}{name}" for name in shown.names),
+        *(f"{METRIC}{name}" for name in shown.metric_names),
+    )
+    columns |= {key: (expression_of(key),) for key in keys}
     usual = "index"
     if shown.metric in shown.metric_names:
         usual = f"{'-' if shown.goal == Sweep.Goal.MAX else ''}{METRIC}{shown.metric}"

@@ -72,7 +72,7 @@ def _read_ended(sweep_id: int) -> Metrics:
         return {}
     ran = Lease.objects.filter(job__in=jobs, running_from__isnull=False)
     attempts = dict(ran.order_by().values_list("job").annotate(last=Max("epoch")))
-    backend, now = backend_for(jobs[0].cluster), now_from_database()
+    backend, now = _backend_of(jobs[0].cluster), now_from_database()
     found: dict[int, dict[str, float]] = {}
     for job in jobs:
         overdue = job.ended_at is None or now - job.ended_at > LOG_LATENESS
@@ -82,13 +82,26 @@ def _read_ended(sweep_id: int) -> Metrics:
     return found
 
 
-def _metrics_of(backend: Backend, job: Job, last_attempt: int, *, overdue: bool) -> dict[str, float] | None:
+def _backend_of(cluster: Cluster) -> Backend | None:
+    """Returns the backend of the cluster; None if it cannot be reached, for example because the cluster is detached."""
+    try:
+        return backend_for(cluster)
+    except BackendError as error:
+        logger.warning("the logs of %s cannot be read: %s", cluster, error)
+        return None
+
+
+def _metrics_of(
+    backend: Backend | None, job: Job, last_attempt: int, *, overdue: bool
+) -> dict[str, float] | None:
     """Returns the metrics in the log of an ended job; None if they must be read later.
 
     With `overdue`, does not wait any longer for the rest of the log.
     """
     if not last_attempt or job.files_removed_at:
         return {}
+    if backend is None:
+        return {} if overdue else None
     try:
         size = backend.log_size(job_id=job.pk, rank=0)
         begin = max(0, size - READ)
@@ -202,7 +215,8 @@ def _room(sweep: Sweep) -> int:
         waiting=Count("pk", filter=Q(state__in=Job.WAITING)),
         running=Count("pk", filter=Q(state__in=Job.HOLDING)),
     )
-    waiting, running = found["waiting"], found["running"]
+    waiting: int = found["waiting"]
+    running: int = found["running"]
     room = max(LEAST_WAITING, running) - waiting
     if sweep.at_once is not None:
         room = min(room, sweep.at_once - waiting - running)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from django.db.models import F, QuerySet
+from django.db.models import QuerySet
 from django.db.models.fields.json import KeyTransform
 
 from accounting.core.csv_lines import csv_line, escape_cell
@@ -15,16 +15,11 @@ CHUNK = 1000
 FIXED = ("index", "state", "attempts", "job")
 
 
-def ordered(members: QuerySet[SweepMember], column: str, *, descending: bool) -> QuerySet[SweepMember]:
-    """Returns the members in the order of a column. Members without a value there come last."""
-    key = expression_of(column)
-    first = key.desc(nulls_last=True) if descending else key.asc(nulls_last=True)
-    return members.order_by(first, "index")
-
-
 def best_first(sweep: Sweep, members: QuerySet[SweepMember]) -> QuerySet[SweepMember]:
-    """Returns the members with the best value of the sweep's metric first."""
-    return ordered(members, f"{METRIC}{sweep.metric}", descending=sweep.goal == Sweep.Goal.MAX)
+    """Returns the members with the best value of the sweep's metric first. Members without a value come last."""
+    key = expression_of(f"{METRIC}{sweep.metric}")
+    best = key.desc(nulls_last=True) if sweep.goal == Sweep.Goal.MAX else key.asc(nulls_last=True)
+    return members.order_by(best, "index")
 
 
 def best_of(sweep: Sweep) -> SweepMember | None:
@@ -60,10 +55,8 @@ def csv_of(sweep: Sweep) -> Iterator[str]:
         )
 
 
-def expression_of(column: str) -> F | KeyTransform:
-    """Returns the SQL expression of a column: a field's name, or the name of a parameter or metric with its prefix."""
+def expression_of(column: str) -> KeyTransform:
+    """Returns the SQL expression of the column of a parameter or metric. `column` is its name after its prefix."""
     if column.startswith(PARAMETER):
         return KeyTransform(column.removeprefix(PARAMETER), "parameters")
-    if column.startswith(METRIC):
-        return KeyTransform(column.removeprefix(METRIC), "metrics")
-    return F(column)
+    return KeyTransform(column.removeprefix(METRIC), "metrics")

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from accounting.actions import archive_tenant, set_quota
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Membership, Quota
-from scheduling.backends.base import End
+from scheduling.backends.base import BackendError, End
 from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.departures.actions import Fate, settle_work
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.secrets import create_secret
-from scheduling.models import Job, Sweep, SweepMember
+from scheduling.leases import history
+from scheduling.models import Cluster, Job, Sweep, SweepMember
 from scheduling.spec.job_spec import SpecError
 from scheduling.sweeps import controller
 from scheduling.sweeps.actions import Rules, cancel_sweep, preview_sweep, run_failed_again
@@ -312,6 +313,31 @@ def test_the_end_of_a_log_is_awaited_but_not_for_ever(lab: World, logs: Logs) ->
     step(sweep)
     assert states(sweep) == ["succeeded", "succeeded"]
     assert [member.metrics for member in sweep.members.all()] == [{"loss": 1}, {}]
+
+
+def test_a_cluster_without_a_backend_does_not_keep_members_from_ending(
+    lab: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(cluster: Cluster) -> Logs:
+        raise BackendError(f"{cluster} is not attached")
+
+    sweep = step(make(lab, array(1)))
+    [job] = run(lab)
+    end(lab, job)
+    monkeypatch.setattr(controller, "backend_for", away)
+    assert step(sweep).state == "running"
+    Job.objects.update(ended_at=job.created_at - timedelta(minutes=2))
+    assert step(sweep).counts == {"succeeded": 1}
+
+
+def test_what_happens_to_a_job_wakes_the_controller(lab: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[int] = []
+    monkeypatch.setattr(history, "wake_sweep", woken.append)
+    sweep = step(make(lab, array(1)))
+    [job] = run(lab)
+    woken.clear()
+    end(lab, job)
+    assert woken == [sweep.pk]
 
 
 # --- again -----------------------------------------------------------------------------------------
