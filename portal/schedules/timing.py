@@ -59,7 +59,9 @@ class Timing:
     @classmethod
     def imported(cls, options: Mapping[str, Any], stored: Schedule | None = None) -> Self:
         """Returns the texts for the options of an imported schedule, which have the names of the API."""
-        texts = {name: str(options[name])[:200] for name in FIELDS if options.get(name) is not None}
+        texts: dict[str, Any] = {
+            name: str(options[name])[:200] for name in FIELDS if options.get(name) is not None
+        }
         if (seconds := options.get("catch_up_seconds")) is not None:
             texts["catch_up_hours"] = f"{seconds / HOUR:.6g}"
         return cls(**texts, stored=stored)
