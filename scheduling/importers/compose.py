@@ -348,7 +348,10 @@ def _ports(fields: Fields, draft: JobDraft) -> None:
             elif said.isascii() and said.isdigit() and len(said) < 8:
                 put_port(draft, int(said), path)
             else:
-                draft.report.dropped(path, "A service has one port, not a range.")
+                draft.report.dropped(
+                    path,
+                    "A service has one port, as a number: not a range, and not a variable without a value.",
+                )
 
 
 def _grace(fields: Fields, draft: JobDraft) -> None:

@@ -18,7 +18,7 @@ VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 def has_gpus(fields: Fields) -> bool:
     """Returns whether a service requests GPUs in any way."""
     devices = fields.section("deploy", "resources", "reservations").get("devices")
-    if any(_is_gpu(one) for one in devices or () if isinstance(devices, list)):
+    if any(_is_gpu(one) for one in (devices if isinstance(devices, list) else ())):
         return True
     if "gpus" in fields or fields.text("runtime") == "nvidia" or _generic(fields):
         return True
@@ -105,9 +105,10 @@ def _is_gpu(one: Any) -> bool:
     if not isinstance(one, dict):
         return False
     said = one.get("capabilities")
-    words = [str(word) for word in said] if isinstance(said, list) else []
-    nested = [str(word) for inner in said or () if isinstance(inner, list) for word in inner] if said else []
-    return "gpu" in [*words, *nested] or one.get("driver") in {"nvidia", "cdi", "amd"}
+    words: list[Any] = []
+    for word in said if isinstance(said, list) else []:
+        words += word if isinstance(word, list) else [word]
+    return "gpu" in words or one.get("driver") in ("nvidia", "cdi", "amd")
 
 
 def _is_nvidia(one: Any) -> bool:

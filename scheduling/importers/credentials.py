@@ -64,18 +64,10 @@ def found_in(text: str) -> list[tuple[str, int]]:
     return [*tokens, *urls]
 
 
-def redacted(text: str, secrets: list[tuple[str, int]] | None = None) -> str:
-    """Returns the text with "…" in place of the credentials `secrets`, also of those that were cut off.
-
-    Without `secrets`, those that the text itself contains are meant.
-    """
-    for secret, least in found_in(text) if secrets is None else secrets:
-        while (at := text.find(secret[:least])) >= 0:
-            end = at + least
-            while end < len(text) and end - at < len(secret) and text[end] == secret[end - at]:
-                end += 1
-            text = f"{text[:at]}…{text[end:]}"
-    return text
+def redacted(text: str) -> str:
+    """Returns the text with "…" in place of tokens, private keys and passwords in URLs."""
+    text = VALUES.sub("…", text)
+    return IN_URL.sub(lambda found: found[0] if is_placeholder(found[1]) else "…@", text)
 
 
 def credential_in_script(script: str) -> str:

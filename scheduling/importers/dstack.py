@@ -79,7 +79,7 @@ LEFT_OUT = {
 def recognise(source: Source) -> bool:
     top = source.top
     if (
-        top.get("type") in {*KINDS, *OTHER_KINDS}
+        top.get("type") in (*KINDS, *OTHER_KINDS)
         and not {"apiVersion", "protocolVersion", "kind"} & top.keys()
     ):
         return bool(

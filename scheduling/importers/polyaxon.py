@@ -87,7 +87,7 @@ class Pod(PodTemplate):
 
 def recognise(source: Source) -> bool:
     top = source.top
-    if top.get("kind") not in {"component", "operation"} or "apiVersion" in top:
+    if top.get("kind") not in ("component", "operation") or "apiVersion" in top:
         return False
     return bool({"run", "component", "version", "inputs", *REFERENCES} & top.keys())
 
@@ -176,9 +176,9 @@ def _choices(one: Fields) -> list[str]:
             numbers = [value.get("start"), value.get("stop"), value.get("step")]
         try:
             start, stop, size = (float(str(number)) for number in numbers)
-        except ValueError:
+            count = int((stop - start) / size) if size else 0
+        except (ValueError, OverflowError):
             return []
-        count = int((stop - start) / size) if size else 0
         return [f"{start + at * size:g}" for at in range(min(max(count, 0), MOST_RUNS + 1))]
     return []
 

@@ -30,8 +30,9 @@ MOST_DOCUMENTS = 100
 LONGEST_DIGITS = 300
 TAGS = {"str", "int", "float", "bool", "null", "map", "seq", "set", "!"}
 SIMPLE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|<%.*?%>", re.DOTALL)
-PARAMETER = re.compile(r"\$\{[^}]*\}|\$[A-Za-z_]\w*")
+LONGEST_KEY = 300
+TEMPLATE = re.compile(r"\{\{.{0,300}?\}\}|\{%.{0,300}?%\}|<%.{0,300}?%>", re.DOTALL)
+PARAMETER = re.compile(r"\$\{[^}]{0,300}\}|\$[A-Za-z_]\w*")
 # YAML 1.1 as Kubernetes reads it (go-yaml 2): y and n are booleans, and 22:30 is a text.
 BOOLS = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -243,6 +244,8 @@ def _check_size(data: Any, depth: int, count: list[int]) -> None:
         raise Unreadable(f"The text has too many values. At most {fixed(MOST_VALUES)} are accepted.")
     if depth > DEEPEST:
         raise Unreadable(f"The text is nested too deeply. At most {DEEPEST} levels are accepted.")
+    if isinstance(data, dict) and any(len(key) > LONGEST_KEY for key in data):
+        raise Unreadable(f"A key is too long. At most {LONGEST_KEY} characters are accepted.")
     inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
     for value in inner:
         _check_size(value, depth + 1, count)
@@ -280,7 +283,9 @@ class _Reader:
             return [
                 self._value(one, step(path, at), depth + 1, document) for at, one in enumerate(node.value)
             ]
-        return self._scalar(node, path, document)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path, document)
+        raise Unreadable("This kind of YAML is not accepted.", where)
 
     def _mapping(self, node: yaml.MappingNode, path: str, depth: int, document: Document) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -324,9 +329,11 @@ class _Reader:
             raise Unreadable("The merge key << needs a mapping.", where)
 
     def _key(self, node: yaml.Node) -> str:
-        if isinstance(node, yaml.ScalarNode):
-            return str(node.value)
         where = f"line {node.start_mark.line + 1}"
+        if isinstance(node, yaml.ScalarNode):
+            if len(node.value) > LONGEST_KEY:
+                raise Unreadable(f"A key is too long. At most {LONGEST_KEY} characters are accepted.", where)
+            return str(node.value)
         if isinstance(node, yaml.MappingNode):
             raise Unreadable(templated("{{ … }}"), where)
         raise Unreadable("A key must be a text, not a list.", where)

@@ -21,11 +21,13 @@ from scheduling.importers import (
     skypilot,
     slurm,
 )
-from scheduling.importers.credentials import found_in, has_credential, redacted
+from scheduling.importers.credentials import has_credential, redacted
 from scheduling.importers.reading import Source, Unreadable, Yaml, check_text, leaves, remark_doubtful
+from scheduling.importers.redaction import without_parts
 from scheduling.importers.report import Conversion, Line, Report, Work
 from scheduling.spec.job_spec import NEW_NAMES, JobSpec
 
+MOST_WORKS = 200
 UNKNOWN = (
     "The format of this text was not recognised. Fairlot imports {formats}. A job specification of Fairlot needs at"
     " least the fields name and command."
@@ -102,17 +104,20 @@ def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ())
             report.drop_the_rest(leaves(document.data, document.path))
     except Unreadable as error:
         report.refused_at(error.where, str(error))
+    if len(works) > MOST_WORKS:
+        report.refused_at(
+            "",
+            f"The text describes {len(works)} jobs. At most {MOST_WORKS} are imported at once. Import a part of it.",
+        )
     if not works and not report.refused:
         report.refused_at("", "The text contains nothing that Fairlot can run.")
     _refuse_credentials(works, report)
-    secrets = found_in(text)
-    lines = tuple(_redacted(line, secrets) for line in report.lines) if secrets else report.lines
+    lines = without_parts(map(_redacted, report.lines), text)
     return Conversion(found.name, found.label, () if report.refused else tuple(works), lines)
 
 
-def _redacted(line: Line, secrets: list[tuple[str, int]]) -> Line:
-    source, target, text = (redacted(one, secrets) for one in (line.source, line.target, line.text))
-    return Line(line.fate, source, target, text)
+def _redacted(line: Line) -> Line:
+    return Line(line.fate, redacted(line.source), redacted(line.target), redacted(line.text))
 
 
 def _refuse_credentials(works: Sequence[Work], report: Report) -> None:

@@ -21,7 +21,7 @@ def zone_of(name: str) -> ZoneInfo | None:
     """Returns the time zone of this name; None if there is no such zone."""
     try:
         return ZoneInfo(name)
-    except (ValueError, OSError):
+    except (ValueError, OSError, KeyError):
         return None
 
 

@@ -7,6 +7,7 @@ import shlex
 
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
+from scheduling.importers.kubernetes import security, variables, volumes
 from scheduling.importers.kubernetes.metadata import drop_template_metadata
 from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.kubernetes.pods import GPUS, PodTemplate
@@ -68,8 +69,12 @@ def ray_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
         return []
     pods = PodTemplate(role.template, objects, draft)
     drop_template_metadata(role.template, draft)
-    if pods.put(command=False) is None:
+    container = pods.put(command=False)
+    if container is None:
         return []
+    pods.at_start |= _add_head(
+        cluster.section("headGroupSpec", "template", "spec"), container, objects, draft
+    )
     if "workers" not in draft and role.count > 1:
         draft.put("workers", role.count, role.counted_at)
     pods.command(
@@ -80,6 +85,22 @@ def ray_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     drop_known_of(spec, DROPPED, draft)
     drop_known_of(cluster, OF_CLUSTERS, draft)
     return draft.finish()
+
+
+def _add_head(spec: Fields, container: Fields, objects: Objects, draft: JobDraft) -> dict[str, str]:
+    """Adds what only the head has, such as the volume with the entrypoint. Returns variables that a worker sets."""
+    heads = spec.sections("containers")
+    if not heads or heads[0].path == container.path:
+        return {}
+    if heads[0].text("image") != container.text("image"):
+        draft.report.refused_at(
+            heads[0].at("image"),
+            "The head and the workers have different images. A job has one image.",
+            "environment",
+        )
+    security.check(spec, heads[0], draft)
+    volumes.put(spec, heads[0], objects, draft)
+    return variables.put(heads[0], objects, draft)
 
 
 def drop_known_of(fields: Fields, consequences: dict[str, str], draft: JobDraft) -> None:

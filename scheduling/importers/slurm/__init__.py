@@ -8,16 +8,16 @@ from scheduling.importers.draft import JobDraft
 from scheduling.importers.reading import Source
 from scheduling.importers.report import Report, Work
 from scheduling.importers.slurm.arrays import each_task
-from scheduling.importers.slurm.directives import BatchScript
+from scheduling.importers.slurm.directives import BatchScript, end_of_header
 from scheduling.importers.slurm.resources import Request
 from scheduling.importers.slurm.script import put_command
 from scheduling.importers.slurm.settings import put_settings
 
-DIRECTIVE = r"#SBATCH\s+\S"
-
 
 def recognise(source: Source) -> bool:
-    return source.has_line(DIRECTIVE)
+    """Returns whether the text has an #SBATCH line before its first command."""
+    lines = source.text.split("\n")
+    return any(line.startswith("#SBATCH") for line in lines[: end_of_header(lines)])
 
 
 def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:

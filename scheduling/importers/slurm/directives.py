@@ -77,7 +77,7 @@ class BatchScript:
         lines = text.split("\n")
         if lines[0].startswith("#!"):
             script.interpreter = tuple(lines[0][2:].split())
-        end = _end_of_header(lines)
+        end = end_of_header(lines)
         for at, line in enumerate(lines, 1):
             if HETEROGENEOUS.match(line) and at <= end:
                 report.refused_at(
@@ -143,7 +143,7 @@ class BatchScript:
                 self.report.dropped(option.source, "Fairlot has nothing that corresponds to this option.")
 
 
-def _end_of_header(lines: list[str]) -> int:
+def end_of_header(lines: list[str]) -> int:
     """Returns the number of lines before the first command: up to there sbatch reads options."""
     for at, line in enumerate(lines):
         if line.strip() and not line.lstrip().startswith("#"):

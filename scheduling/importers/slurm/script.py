@@ -14,11 +14,16 @@ from scheduling.importers.slurm.directives import BatchScript
 from scheduling.importers.slurm.resources import Request
 from scheduling.importers.slurm.settings import NO_FOLDERS, put_image
 
-BEGINS = r"(?:^|[;&|(`!]|\b(?:then|do|else|exec|time|eval|if|while|sudo)\b|\$\(|[A-Z_]+=\S*\s)\s*(?:timeout\s+\S+\s+)?"
+# What comes before the name of a program: the beginning of a line or of a command, and variables for the program.
+BEGINS = (
+    r"(?:^|[;&|(`!]|\b(?:then|do|else|exec|time|eval|if|while|sudo)\b|\$\(|(?<!\w)[A-Z_]{1,60}=\S{0,200}\s)[ \t]*"
+    r"(?:timeout\s+\S{1,60}\s+)?"
+)
 SRUN = re.compile(rf"{BEGINS}srun\b(?P<rest>[^;&|]*)", re.MULTILINE)
 SUBMITS = re.compile(rf"{BEGINS}(?P<program>sbatch|salloc|scancel|sattach)\b", re.MULTILINE)
 ASKS = re.compile(
-    rf"{BEGINS}(?P<program>squeue|sacct|sinfo|seff|sstat|sacctmgr|sprio|sshare)\b", re.MULTILINE
+    rf"{BEGINS}(?P<program>squeue|sacct|sinfo|seff|sstat|sacctmgr|sprio|sshare|scontrol(?!\s+show\s+hostname))\b",
+    re.MULTILINE,
 )
 ELSEWHERE = re.compile(
     rf"{BEGINS}(?P<program>mpirun|mpiexec|horovodrun|pdsh|ssh|clush|deepspeed(?=\s[^\n]*--hostfile))\b",
@@ -37,8 +42,10 @@ PATHS = re.compile(
 )
 VARIABLE = re.compile(r"\$\{?(SLURM\w*)")
 FROM_HOSTNAME = re.compile(
-    r"^(\s*(?:export\s+)?\w+=)([\"']?)(?:\$\(hostname\b[^)\n]*\)|`hostname\b[^`\n]*`)\2\s*$", re.MULTILINE
+    r"^([ \t]*(?:export[ \t]+)?\w+=)([\"']?)(?:\$\(hostname\b[^)\n]*\)|`hostname\b[^`\n]*`)\2[ \t]*$",
+    re.MULTILINE,
 )
+MOST_REMARKS, MOST_VARIABLES = 30, 60
 # Options of srun that choose nodes or parts of the job.
 PLACED = {
     "-w",
@@ -74,7 +81,7 @@ def put_command(script: BatchScript, request: Request, draft: JobDraft) -> None:
     steps = list(_steps(plain, lines))
     _refuse_what_cannot_run(plain, steps, request, report, lines)
     _images(steps, plain, draft)
-    variables = list(dict.fromkeys(VARIABLE.findall(plain)))
+    variables = list(dict.fromkeys(VARIABLE.findall(plain)))[:MOST_VARIABLES]
     exports = tools.set_variables(script, request, draft, variables, lines.first)
     _remarks(plain, report, lines)
     wanted = _tools(plain, steps, variables, request)
@@ -218,7 +225,7 @@ def _resolved(text: str, plain: str) -> str:
     """Returns the text with variables replaced that the script sets once, to a plain value."""
 
     def value(found: re.Match[str]) -> str:
-        pattern = rf"^\s*(?:export\s+)?{found[1]}=(['\"]?)([^'\"$`\s;]+)\1\s*$"
+        pattern = rf"^[ \t]*(?:export[ \t]+)?{found[1]}=(['\"]?)([^'\"$`\s;]+)\1[ \t]*$"
         values = re.findall(pattern, plain, re.MULTILINE)
         return str(values[0][1]) if len(values) == 1 else found[0]
 
@@ -227,10 +234,10 @@ def _resolved(text: str, plain: str) -> str:
 
 def _remarks(plain: str, report: Report, lines: _Lines) -> None:
     """Adds a line for what the script expects of the cluster and of its nodes."""
-    for found in MODULES.finditer(plain):
-        said = f"{found['program']} {found['rest'].strip()}"[:60].strip()
+    modules = dict.fromkeys((one["program"], one["rest"].strip()[:50]) for one in MODULES.finditer(plain))
+    for program, rest in list(modules)[:MOST_REMARKS]:
         report.approximated(
-            f"line {lines.first(re.escape(found['rest'].strip()[:40]) or 'module')}: {said}", "environment",
+            f"line {lines.first(re.escape(rest) or program)}: {program} {rest}".strip(), "environment",
             "Fairlot has no modules, so this has no effect. Choose an image that contains the software.",
         )  # fmt: skip
     for pattern, what in (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import yaml
 from hypothesis import given
@@ -50,3 +52,28 @@ def test_samples_are_valid_yaml_for_other_readers_too() -> None:
     for name, text in SAMPLES.items():
         if format_of(name) != "slurm":
             assert list(yaml.load_all(text, Loader=yaml.BaseLoader)), name
+
+
+STRANGE = [
+    None, True, 0, -1, 10**12, 1.5, "", "nan", "1e99", "{{ x }}", "${X}", "<% $p.x %>", "A100:8", "80GB", "a=b", ":",
+    "1..", [], {}, [1, "a"], {"a": 1}, [[1]], [None], {"name": None}, {"value": {"a": 1}},
+]  # fmt: skip
+
+
+@given(st.sampled_from([name for name in SAMPLES if format_of(name) != "slurm"]), st.data())
+def test_a_value_of_another_type_anywhere_has_a_result(name: str, data: st.DataObject) -> None:
+    documents = [one for one in yaml.load_all(SAMPLES[name], Loader=yaml.BaseLoader) if one is not None]
+    for _ in range(data.draw(st.integers(1, 4))):
+        holder = documents[0]
+        while isinstance(holder, dict | list) and holder:
+            key = data.draw(
+                st.sampled_from(sorted(holder) if isinstance(holder, dict) else range(len(holder)))
+            )
+            if isinstance(holder[key], dict | list) and holder[key] and data.draw(st.integers(0, 3)):
+                holder = holder[key]
+            else:
+                holder[key] = copy.deepcopy(data.draw(st.sampled_from(STRANGE)))
+                break
+    text = yaml.safe_dump_all(documents)
+    check(convert(text, name=format_of(name)))
+    check(convert(text))

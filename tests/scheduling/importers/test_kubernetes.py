@@ -264,3 +264,17 @@ def test_a_deployment_is_a_service() -> None:
         10,
     )
     assert "answers at a port" in refusals(converted(deployment | {"spec": {"template": {"spec": pod()}}}))
+
+
+def test_the_workers_of_a_ray_job_have_what_the_head_has() -> None:
+    mount = {"volumeMounts": [{"name": "c", "mountPath": "/samples"}],
+             "pod": {"volumes": [{"name": "c", "configMap": {"name": "code"}}]}}  # fmt: skip
+    cluster = {"headGroupSpec": {"template": {"spec": pod(**mount)}},
+               "workerGroupSpecs": [{"groupName": "g", "replicas": 2, "template": {"spec": pod()}}]}  # fmt: skip
+    ray = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r"},
+           "spec": {"entrypoint": "python /samples/x.py", "rayClusterSpec": cluster}}  # fmt: skip
+    spec = spec_of(ray)
+    assert (spec["workers"], spec["secret_files"]) == (2, [{"name": "code", "path": "/samples"}])
+    assert 'until [ "$(joined)" -ge "$WORLD_SIZE" ]' in spec["command"]
+    cluster["workerGroupSpecs"][0]["template"]["spec"] = pod(image="other:1")
+    assert "different images" in refusals(converted(ray))

@@ -18,6 +18,8 @@ from scheduling.importers.credentials import (
 )
 from scheduling.importers.gpus import choose, is_slice
 from scheduling.importers.reading import Source, Unreadable, Yaml, read_documents
+from scheduling.importers.redaction import without
+from scheduling.importers.registry import convert, recognise
 from scheduling.spec.attachments import read_bytes
 
 KNOWN = ("A100-40GB", "A100-80GB", "H100", "L4", "RTX-4090", "V100")
@@ -135,4 +137,36 @@ def test_credentials_are_recognised() -> None:
         "KEY=<your key>",
     ):
         assert credential_in_script(harmless) == ""
-    assert redacted(f"a {token[:12]} b", [(token, 8)]) == "a … b"
+    assert redacted(f"a {token} b") == "a … b"
+    assert without(f"a {token[:12]} b", [(token, 8)]) == "a … b"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "{{",
+        "${",
+        "<%",
+        "A",
+        "\n",
+        " ",
+        "a=",
+        "ml x\n",
+        "srun\n",
+        "$SLURM_A",
+        "://a:",
+        "-",
+        "source ",
+        "/home",
+        "(",
+    ],
+)
+def test_no_text_takes_long(part: str) -> None:
+    """A text that makes a pattern search again and again would run into the watch over endless loops."""
+    text = part * (120_000 // len(part))
+    for name, before in (
+        ("slurm", "#!/bin/bash\n#SBATCH -N2 -G2\ntrue\n"),
+        ("kubernetes", "kind: Job\napiVersion: |\n  "),
+    ):
+        assert convert(before + text, name=name).report
+    assert recognise(text) is None
