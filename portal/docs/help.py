@@ -23,6 +23,7 @@ HELP = {
     "job_files": "jobs#get-the-files-of-a-job",
     "storage": "jobs#see-what-takes-space",
     "job_spec": "jobs#job-specification",
+    "job_compare": "jobs#clone-a-job-and-compare-jobs",
     "job_bill": "accounting#what-is-booked",
     "submit": "jobs#submit-a-job",
     "sessions": "sessions#start-a-session",

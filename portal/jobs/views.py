@@ -10,13 +10,14 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.name_order import by_name
+from accounting.core.numbers import read_key
 from accounting.core.prepared import Prepared
 from accounting.models import Generation, Membership, Tenant
 from accounting.models.tenants import has_role, ids_with_role, sees_every_tenant
@@ -42,7 +43,8 @@ from scheduling.jobs.remedies import apply_remedy
 from scheduling.jobs.run_times import run_time_of
 from scheduling.models import Job, JobEvent, JobLabel, LabelKey
 from scheduling.models.jobs import job_in_sight
-from scheduling.spec.job_spec import SpecError
+from scheduling.spec.differences import differences
+from scheduling.spec.job_spec import JobSpec, SpecError
 
 EVENTS_PER_PAGE = 100
 LEASES_PER_PAGE = 25
@@ -129,6 +131,30 @@ def spec(request: UserRequest, pk: int) -> HttpResponse:
     return render_page(request, "jobs/spec.html", context)
 
 
+@require_safe
+def compare(request: UserRequest, pk: int, other: int) -> HttpResponse:
+    """Shows the fields in which the specifications of two jobs differ."""
+    pair = [visible_job(request, pk), visible_job(request, other)]
+    was, now = (JobSpec.stored(job.spec) for job in pair)
+    context = {"pair": pair, "one": pair[0], "other": pair[1], "differences": differences(was, now)}
+    return render(request, "jobs/compare.html", context | {"was": f"Job {pk}", "now": f"Job {other}"})
+
+
+@require_safe
+def compare_with(request: UserRequest, pk: int) -> HttpResponse:
+    """Redirects to the comparison of a job with the job whose number the user typed."""
+    shown, typed = visible_job(request, pk), request.GET.get("with", "")
+    other = job_in_sight(
+        request.user, Job.objects.filter(pk=read_key(typed.strip().removeprefix("#"))).first()
+    )
+    if other is None:
+        messages.error(
+            request, f"There is no job “{typed[:40]}” that you can see. Enter the number of a job."
+        )
+        return redirect("job_spec", shown.pk)
+    return redirect("job_compare", shown.pk, other.pk)
+
+
 @require_POST
 def cancel(request: UserRequest, pk: int) -> HttpResponse:
     shown = visible_job(request, pk)
@@ -211,7 +237,7 @@ def visible_job(request: UserRequest, pk: int) -> Job:
 
 _job = Prepared(
     lambda pk: Job.objects.filter(pk=pk).select_related(
-        "tenant", "owner", "cluster", "scheduled_as__schedule", "service", "sweep"
+        "tenant", "owner", "cluster", "scheduled_as__schedule", "service", "sweep", "cloned_from"
     )
 )
 
@@ -243,4 +269,5 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "may_cancel": may_change,
         "may_share": may_change and shown.kind != Job.Kind.REPLICA,
         "may_clone": may_submit,
+        "cloned_from": job_in_sight(user, shown.cloned_from),
     }

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpResponse, QueryDict
-from django.shortcuts import get_object_or_404, redirect, render
+from django.http import Http404, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -21,7 +21,8 @@ from scheduling.jobs.code import bounds
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job
 from scheduling.spec.code import DIGEST
-from scheduling.spec.job_spec import SpecError
+from scheduling.spec.differences import differences
+from scheduling.spec.job_spec import JobSpec, SpecError
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
@@ -39,8 +40,9 @@ def submit(request: UserRequest) -> HttpResponse:
         return _first_page(request)
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft = Draft.from_post(request.POST, choices).with_upload(request)
+    clone = _cloned(request, request.POST.get("clone", ""))
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
-        return _page(request, choices, rewritten)
+        return _page(request, choices, rewritten, clone=clone)
     draft = draft.ready_to_send()
     if draft.spec and draft.cluster and draft.tenant:
         try:
@@ -51,6 +53,7 @@ def submit(request: UserRequest) -> HttpResponse:
                 spec=draft.spec,
                 request_key=draft.request_key,
                 even_if_never=draft.even_if_never,
+                cloned_from=clone,
             )
         except SpecError as error:
             draft = draft.with_problems(error)
@@ -58,7 +61,7 @@ def submit(request: UserRequest) -> HttpResponse:
             draft = draft.refused(error, request.user)
         else:
             return redirect("job", job.pk)
-    return _page(request, choices, draft, status=422)
+    return _page(request, choices, draft, clone=clone, status=422)
 
 
 @keeps_form
@@ -82,6 +85,7 @@ def convert(request: UserRequest) -> HttpResponse:
     # A changed upload changes the section of the form that shows it.
     context["new_upload"] = bool(request.FILES or request.POST.get("code_remove"))
     context["scheduling"] = request.POST.get("page") == "schedule"
+    context |= _changes(draft, _cloned(request, request.POST.get("clone", "")))
     return render(request, "submit/converted.html", context)
 
 
@@ -96,14 +100,13 @@ def _first_page(request: UserRequest) -> HttpResponse:
         else:
             draft = Draft.new(choices, fields=Fields())
         return _page(request, choices, draft)
-    job = get_object_or_404(
-        Job.objects.visible_to(request.user).select_related("tenant"),
-        pk=read_key(clone),
-    )
+    job = _cloned(request, clone)
+    if job is None:
+        raise Http404
     choices = Choices.of(request.user, str(job.cluster_id))
     spec = job.spec | shape_in(request.GET)
     draft = Draft.of_stored(choices, spec=spec, tenant=job.tenant, user=request.user)
-    return _page(request, choices, draft)
+    return _page(request, choices, draft, clone=job)
 
 
 def shape_in(query: QueryDict) -> dict[str, int]:
@@ -113,8 +116,25 @@ def shape_in(query: QueryDict) -> dict[str, int]:
     return {name: number for name, number in asked.items() if number is not None}
 
 
-def _page(request: UserRequest, choices: Choices, draft: Draft, status: int = 200) -> HttpResponse:
-    return render(request, "submit/submit.html", form_context(draft, choices), status=status)
+def _page(
+    request: UserRequest, choices: Choices, draft: Draft, *, clone: Job | None = None, status: int = 200
+) -> HttpResponse:
+    context = form_context(draft, choices) | _changes(draft, clone)
+    return render(request, "submit/submit.html", context, status=status)
+
+
+def _cloned(request: UserRequest, key: str) -> Job | None:
+    """Returns the job with the key `key`, which the user clones; None if there is none or the user may not see it."""
+    jobs = Job.objects.visible_to(request.user).select_related("tenant")
+    return jobs.filter(pk=read_key(key)).first() if key else None
+
+
+def _changes(draft: Draft, clone: Job | None) -> dict[str, Any]:
+    """Returns the template context for the changes from the job `clone`, which the user clones."""
+    if clone is None:
+        return {}
+    found = differences(JobSpec.stored(clone.spec), draft.spec) if draft.spec else []
+    return {"clone": clone, "differences": found}
 
 
 def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:

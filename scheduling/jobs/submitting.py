@@ -35,6 +35,7 @@ from scheduling.limits.blocking import Binding
 from scheduling.limits.queue_slots import QueuePlaces
 from scheduling.models import Cluster, ClusterAccess, CodeUpload, Job, Node, Secret, Volume
 from scheduling.models.event_codes import EventCode, Message
+from scheduling.models.jobs import job_in_sight
 from scheduling.spec.job_spec import JobSpec, SpecError
 
 NO_REPLICA: Mapping[str, Any] = MappingProxyType({})
@@ -65,6 +66,7 @@ def submit_job(
     spec: JobSpec,
     request_key: str | None = None,
     even_if_never: bool = True,
+    cloned_from: Job | None = None,
 ) -> Job:
     """Queues a job of `actor` in `tenant`, and returns the job.
 
@@ -72,6 +74,7 @@ def submit_job(
       client can safely repeat a request.
     - `even_if_never`: whether to queue a job that can never run on the cluster. If False, raises Refused with all
       reasons for such a job; the error's field is "even_if_never".
+    - `cloned_from`: the job whose spec the actor started from. Ignored if the actor may not see it.
 
     Raises NotAllowed if the actor is not a member of the tenant, and Refused if the tenant is archived. Raises
     SpecError if the cluster does not accept the spec.
@@ -83,6 +86,7 @@ def submit_job(
         spec=spec,
         request_key=request_key,
         even_if_never=even_if_never,
+        cloned_from=job_in_sight(actor, cloned_from),
         reader=actor,
     )
 
@@ -138,6 +142,7 @@ def submit_within(
     why: Message | None = None,
     reader: User | None = None,
     replica: Mapping[str, Any] = NO_REPLICA,
+    cloned_from: Job | None = None,
 ) -> Job:
     """Queues and returns a job like `submit_job`, but within the caller's transaction.
 
@@ -145,9 +150,12 @@ def submit_within(
     - `reader`: the user who will read the error messages. They name only limits that this user may see. If None, they
       name only limits that everybody who sees the team may see.
     - `replica`: the extra Job fields of a service's replica, which Fairlot submits in the name of `actor`.
+    - `cloned_from`: the job whose spec the actor started from; None if there is none.
     """
     place = _Place(actor, tenant, cluster, reader=reader, why=why, replica=replica)
-    [outcome] = place.submit([place.draft(spec, request_key=request_key, even_if_never=even_if_never)])
+    draft = place.draft(spec, request_key=request_key, even_if_never=even_if_never)
+    draft.job.cloned_from = cloned_from
+    [outcome] = place.submit([draft])
     if not isinstance(outcome, Job):
         raise outcome
     return outcome

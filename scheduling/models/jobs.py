@@ -142,6 +142,10 @@ class Job(models.Model):
         "Sweep", on_delete=models.PROTECT, null=True, related_name="jobs", db_index=False
     )
     sweep_index = models.PositiveIntegerField(null=True)
+    # The job whose spec was submitted again, perhaps with changes. Nothing looks for clones, so there is no index.
+    cloned_from = models.ForeignKey(
+        "self", on_delete=models.SET_NULL, null=True, related_name="+", db_index=False
+    )
     # The client's idempotency key; NULL rather than "" because it must be unique if given.
     request_key = models.CharField(max_length=80, null=True)  # noqa: DJ001
 

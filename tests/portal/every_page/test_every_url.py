@@ -36,6 +36,7 @@ OPERATORS_POSTED = ADMINS_POSTED | {OLGA: 302}
 API_POSTED = dict.fromkeys(WHO, 405)
 NOWHERE = dict.fromkeys(WHO, 404)
 MOVED = dict.fromkeys(WHO, 302)
+ASTRO_MOVED = {who: 302 if status == 200 else status for who, status in ASTRO.items()}
 
 # The expected status of GET by URL name and user; "?…" is a query that the page needs.
 EXPECTED: dict[str, dict[str, int]] = {
@@ -78,6 +79,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "storage?team=astro": ASTRO,
     "job_events": ASTRO,
     "job_spec": ASTRO,
+    "job_compare": ASTRO,
+    "job_compare_with": ASTRO_MOVED,
     "job_bill": ASTRO,
     "job_bill_correct": ADMINS_POSTED,
     "job_cancel": POSTED,
@@ -400,6 +403,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
     verbs = re.search(r"\(\?P<verb>(\w+)", str(pattern.pattern))
     known = {
         "pk": keys.get(subject),
+        "other": scene.waiting.pk,
         "job_id": scene.job.pk,
         "service_id": scene.service.pk,
         "session_id": Session.objects.get().pk,

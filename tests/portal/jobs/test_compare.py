@@ -1,0 +1,84 @@
+"""A clone shows what was changed, remembers its origin, and two jobs can be compared by those who see both."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from portal.submit.fields import Fields, digest
+from scheduling.jobs.submitting import submit_job
+from scheduling.models import Job
+from scheduling.spec.job_spec import JobSpec
+from tests.portal.scene import Scene
+
+
+@pytest.fixture
+def bob(scene: Scene, browser_of) -> Client:
+    return browser_of(scene.people.bob)
+
+
+def text_of(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+
+
+def changed(job: Job, **changes: str) -> dict[str, str]:
+    """Returns what a browser posts from the form of a clone of `job` after `changes`."""
+    before = Fields.from_spec(JobSpec.stored(job.spec))
+    names = [name for name in Fields.__dataclass_fields__ if name != "generations"]
+    form = {name: getattr(before, name) for name in names} | changes
+    yaml = before.to_yaml()
+    return form | {
+        "clone": str(job.pk),
+        "request_key": "k7",
+        "yaml": yaml,
+        "agreed": digest(yaml),
+        "do": "submit",
+    }
+
+
+def test_the_form_of_a_clone_shows_each_change_while_it_is_typed(scene: Scene, bob: Client) -> None:
+    page = bob.get(f"/submit/?clone={scene.job.pk}").content.decode()
+    assert "Nothing has changed yet." in page
+    assert f'name="clone" value="{scene.job.pk}"' in page
+    typed = changed(scene.job, variables="LR=0.5", priority="7")
+    told = text_of(bob.post(reverse("convert_spec") + "?from=form", typed).content.decode())
+    assert "priority 3 7" in told
+    assert "variables.LR – 0.5" in told
+    assert "Changes from job" not in bob.get("/submit/").content.decode()
+
+
+def test_the_clone_remembers_its_origin_and_its_page_links_the_comparison(scene: Scene, bob: Client) -> None:
+    response = bob.post("/submit/", changed(scene.job, priority="7"))
+    assert response.status_code == 302
+    clone = Job.objects.latest("id")
+    assert clone.cloned_from_id == scene.job.pk
+    page = bob.get(f"/jobs/{clone.pk}/").content.decode()
+    url = reverse("job_compare", args=[scene.job.pk, clone.pk])
+    assert f'href="{url}"' in page
+    told = text_of(bob.get(url).content.decode())
+    assert "priority 3 7" in told
+    found = bob.get(f"/jobs/{scene.job.pk}/compare/", {"with": f"#{clone.pk}"})
+    assert (found.status_code, found["Location"]) == (302, url)
+
+
+def test_nobody_learns_of_a_job_that_they_may_not_see(scene: Scene, browser_of) -> None:
+    charlie, people = browser_of(scene.people.charlie), scene.people
+    own = submit_job(
+        actor=people.charlie,
+        tenant=people.bio,
+        cluster=scene.world.cluster,
+        spec=JobSpec(name="own", command="true"),
+        cloned_from=scene.job,
+    )
+    assert own.cloned_from is None
+    assert charlie.get(reverse("job_compare", args=[own.pk, scene.job.pk])).status_code == 404
+    assert charlie.get(reverse("job_compare", args=[scene.job.pk, own.pk])).status_code == 404
+    typed = charlie.get(f"/jobs/{own.pk}/compare/", {"with": str(scene.job.pk)}, follow=True)
+    assert f"There is no job “{scene.job.pk}” that you can see" in typed.content.decode()
+    assert charlie.post("/submit/", changed(scene.job)).status_code in {302, 422}
+    assert Job.objects.latest("id").cloned_from is None
+    Job.objects.filter(pk=own.pk).update(cloned_from=scene.job)  # as if Charlie had left Astro
+    assert "cloned from" not in charlie.get(f"/jobs/{own.pk}/").content.decode()
