@@ -43,7 +43,7 @@ NAMES = {
     "GET /jobs/{job_id}/files/content": "read_job_file",
     "GET /jobs/{job_id}/files/archive": "download_job_files",
     "DELETE /jobs/{job_id}/files": "delete_job_files",
-    "GET /storage": "get_storage",
+    "GET /storage": "list_storage",
     # sweeps
     "GET /sweeps": "list_sweeps",
     "POST /sweeps": "create_sweep",
@@ -329,7 +329,9 @@ def _functions(
     answer = _json_answer(operation)
     page = schemas.get(_ref(answer), {}) if answer else {}
     named = {one["name"] for one in operation["parameters"] if not one.get("deprecated")}
-    cursor = next((one for one in ("before", "after") if one in named), None) if _is_page(page) else None
+    cursor = (
+        next((one for one in ("before", "after", "page") if one in named), None) if _is_page(page) else None
+    )
     if contents and ("application/json" not in contents or len(contents) > 1) and "format" not in named:
         yield name, _function(key, name, operation, schemas, "Call[bytes]", is_file=True), False
         return

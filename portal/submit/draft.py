@@ -171,7 +171,7 @@ class Draft:
             made = upload_code(actor=request.user, tenant=self.tenant, packed=packed)
         except (NotAllowed, Refused) as error:
             return replace(self, upload_problem=str(error))
-        files = {
+        files: dict[str, Any] = {
             "code_upload": made.digest,
             "code_git": "",
             "code_ref": "",

@@ -272,11 +272,11 @@ def delete_job_files(job_id: int) -> Call[answers.Deletion]:
     return Call("DELETE", filled("/jobs/{job_id}/files", job_id=job_id))
 
 
-def get_storage(
-    *, team: str | None = None, page: int | None = None, limit: int | None = None
-) -> Call[answers.StoragePage]:
+def list_storage(
+    *, team: str | None = None, page: int | None = None, page_size: int | None = None
+) -> Pages[answers.JobStorage]:
     """Returns which jobs of the caller's teams take how much disk space, biggest first."""
-    return Call("GET", "/storage", query=given(team=team, page=page, limit=limit))
+    return Pages(Call("GET", "/storage", query=given(team=team, page=page, limit=page_size)), "page")
 
 
 def list_sweeps(
@@ -2008,7 +2008,7 @@ class Operations:
     read_job_file = Method(read_job_file)
     download_job_files = Method(download_job_files)
     delete_job_files = Method(delete_job_files)
-    get_storage = Method(get_storage)
+    list_storage = PagedMethod(list_storage)
     list_sweeps = PagedMethod(list_sweeps)
     create_sweep = Method(create_sweep)
     preview_sweep = Method(preview_sweep)

@@ -9,7 +9,15 @@ import click
 
 from fairlot_client.cli import finding
 from fairlot_client.cli.app import App, talk, with_app
-from fairlot_client.cli.output import Column, output_option, show_done, show_rows, watchable
+from fairlot_client.cli.output import (
+    Column,
+    limit_options,
+    output_option,
+    show_done,
+    show_rows,
+    taken,
+    watchable,
+)
 
 FILES: list[Column] = [("NAME", "name"), ("KIND", "kind"), ("BYTES", "size"), ("CHANGED", "changed_at")]
 STORAGE: list[Column] = [
@@ -55,7 +63,7 @@ def get(app: App, job: str, path: str, to: Path | None) -> None:
 
     number, plain = finding.job_id_of(app, job), path.strip("/")
     is_folder = path.endswith("/")
-    call = (download_job_files if is_folder else read_job_file)(number, path=plain)
+    call = download_job_files(number, path=plain) if is_folder else read_job_file(number, path=plain)
     name = plain.rpartition("/")[2] or f"job-{number}"
     to = to or Path(f"{name}.zip" if is_folder else name)
     if str(to) == "-":
@@ -90,9 +98,9 @@ def delete(app: App, job: str, yes: bool) -> None:
 
 @click.command()
 @click.option("-t", "--team", help="Only jobs of this team.")
-@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Number of rows.")
+@limit_options
 @watchable
 @with_app
-def storage(app: App, team: str | None, limit: int) -> None:
+def storage(app: App, team: str | None, limit: int, everything: bool) -> None:
     """List how much disk space the files of jobs take, biggest first."""
-    show_rows(app, app.client.get_storage(team=team, limit=limit)["items"], STORAGE, name="job")
+    show_rows(app, taken(app.client.list_storage(team=team), limit, everything), STORAGE, name="job")

@@ -8,6 +8,7 @@ import click
 
 from fairlot_client.cli.app import App, talk, with_app
 from fairlot_client.cli.output import Column, output_option, show_one, show_rows
+from fairlot_client.cli.spec import place_of
 
 REPORT: list[Column] = [("FATE", "fate"), ("SOURCE", "source"), ("TARGET", "target"), ("MEANING", "text")]
 
@@ -43,7 +44,7 @@ def convert(app: App, file: Any, format: str | None, report: bool, submit: bool,
         if work["kind"] != "job":
             talk(f"{work['name']} is a {work['kind']}, which this command does not create.")
             continue
-        job = app.client.submit_job(spec=work["spec"], **{key: text for key, text in place.items() if text})
+        job = app.client.submit_job(spec=work["spec"], **place_of(place))
         talk(f'Submitted job {job["id"]} "{job["name"]}" for {job["team"]}.')
         if app.output == "table":
             click.echo(job["id"])
