@@ -30,7 +30,7 @@ from scheduling.sweeps.parameters import (
 )
 
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-CALL = re.compile(r"(?P<name>[a-z_]+)\s*\((?P<given>.*)\)", re.DOTALL)
+CALL = re.compile(r"(?P<name>[a-z_]+) *\((?P<given>.*)\)", re.DOTALL)
 
 
 def read_parameters(kind: str, text: str, *, count: int | None, seed: int | None) -> Parameters:
