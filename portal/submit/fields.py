@@ -7,6 +7,7 @@ typed text is never changed, whether or not it is valid.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
@@ -156,7 +157,7 @@ class Fields:
         return texts | numbers | ({name: None for name in OPTIONAL if not getattr(self, name).strip()})
 
     def _retries(self) -> dict[str, Any]:
-        codes = self.retry_exit_codes.replace(",", " ").split()
+        codes = re.findall(r"[^\s,]+", self.retry_exit_codes)
         return {
             "times": read_number(self.retry_times.strip()),
             "exit_codes": [read_number(code) for code in codes],

@@ -6,7 +6,7 @@ import pytest
 
 from tests.upgrading import ALIAS, database_as_of, rows_of, small_cluster
 
-BEFORE, AFTER = ("scheduling", "0069_clearer_texts"), ("scheduling", "0070_retries_of_jobs")
+BEFORE, AFTER = ("scheduling", "0072_code_uploads"), ("scheduling", "0073_retries_of_jobs")
 TEXTS = {
     "failed": ("failed", ""),
     "retried": ("", "Failed; the job starts again"),
