@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,7 @@ def get(app: App, job: str, path: str, to: Path | None) -> None:
     name = plain.rpartition("/")[2] or f"job-{number}"
     to = to or Path(f"{name}.zip" if is_folder else name)
     if str(to) == "-":
-        out = click.get_binary_stream("stdout")
-        app.client.save(call, out)
+        app.client.save(call, sys.stdout.buffer)
         return
     if to.is_dir():
         to /= f"{name}.zip" if is_folder else name
