@@ -59,9 +59,12 @@ PERMISSIONS: dict[str, Permission] = {
     "request.ask": Permission("Make requests for tickets, limits and new teams", (MANAGER,)),
     "request.answer": Permission("Grant and decline requests", (ADMIN, OPERATOR)),
     "secret.change": Permission("Create, replace and delete a team's secrets", (MANAGER,)),
-    "job.submit": Permission("Submit jobs, services, sessions and schedules in a team", (MANAGER, MEMBER)),
+    "job.submit": Permission(
+        "Submit jobs, sweeps, services, sessions and schedules in a team", (MANAGER, MEMBER)
+    ),
     "job.change_any": Permission(
-        "Cancel and change other users' jobs, services, sessions and schedules", (ADMIN, OPERATOR, MANAGER)
+        "Cancel and change other users' jobs, sweeps, services, sessions and schedules",
+        (ADMIN, OPERATOR, MANAGER),
     ),
     "user.change": Permission(
         "Create and deactivate users; set their roles and passwords; unlock their sign-in", (ADMIN,)

@@ -1,12 +1,15 @@
-"""Packs the code that `--code` names, for its upload."""
+"""Packs and uploads the code that `--code` names."""
 
 from __future__ import annotations
 
 import io
-import tarfile
 from pathlib import Path
+from typing import Any
 
 import click
+
+from fairlot_client.cli.app import App, talk
+from fairlot_client.cli.spec import read_options
 
 # Folders that programs make again, or that are no code.
 SKIPPED = {
@@ -24,6 +27,34 @@ SKIPPED = {
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 
 
+def spec_with_code(
+    app: App,
+    *,
+    file: Any,
+    command: tuple[str, ...],
+    options: dict[str, Any],
+    base: dict[str, Any] | None = None,
+    team: str | None = None,
+    uploads: bool = True,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the specification and the place that the arguments describe, like `read_options`.
+
+    Uploads the code that --code names, unless `uploads` is False: for the team in the arguments, or else for `team`.
+    """
+    path, repository, ref = (options.pop(name) for name in ("code", "git", "ref"))
+    if path and repository:
+        raise click.UsageError("--code and --git cannot be combined.")
+    spec, place = read_options(file=file, command=command, options=options, base=base)
+    if path and uploads:
+        content = packed(path)
+        upload = app.client.upload_code(content=content, team=place.get("team") or team)
+        talk(f"Uploaded {upload['files']} files of {path}.")
+        spec["code"] = {"upload": upload["digest"]}
+    if repository:
+        spec["code"] = {"git": repository} | ({"ref": ref} if ref else {})
+    return spec, place
+
+
 def packed(path: Path) -> bytes:
     """Returns the archive at `path` unchanged, or a tar.gz archive of the file or folder there.
 
@@ -34,6 +65,8 @@ def packed(path: Path) -> bytes:
     files = [path] if path.is_file() else _files_in(path)
     if not files:
         raise click.UsageError(f"{path} contains no files.")
+    import tarfile  # noqa: PLC0415 - the program must start quickly
+
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for file in files:

@@ -8,7 +8,7 @@ import click
 
 from fairlot_client.cli import finding, following
 from fairlot_client.cli.app import INTERRUPTED, OF_RUN, App, talk, with_app
-from fairlot_client.cli.code import packed
+from fairlot_client.cli.code import spec_with_code
 from fairlot_client.cli.output import (
     Column,
     limit_options,
@@ -20,7 +20,7 @@ from fairlot_client.cli.output import (
     watchable,
     when,
 )
-from fairlot_client.cli.spec import PAIR, job_options, overrides, place_of, read_options, spec_options
+from fairlot_client.cli.spec import PAIR, job_options, overrides, place_of, spec_options
 from fairlot_client.errors import FairlotError
 
 if TYPE_CHECKING:
@@ -51,27 +51,6 @@ def submitted(
     """Submits the job that the arguments describe, and returns it."""
     spec, place = spec_with_code(app, file=file, command=command, options=options)
     return app.client.submit_job(spec=spec, even_if_never=even_if_never, **place)
-
-
-def spec_with_code(
-    app: App, *, file: Any, command: tuple[str, ...], options: dict[str, Any], uploads: bool = True
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the specification and the place that the arguments describe, like `read_options`.
-
-    Uploads the code that --code names, unless `uploads` is False.
-    """
-    path, repository, ref = (options.pop(name) for name in ("code", "git", "ref"))
-    if path and repository:
-        raise click.UsageError("--code and --git cannot be combined.")
-    spec, place = read_options(file=file, command=command, options=options)
-    if path and uploads:
-        content = packed(path)
-        upload = app.client.upload_code(content=content, team=place.get("team"))
-        talk(f"Uploaded {upload['files']} files of {path}.")
-        spec["code"] = {"upload": upload["digest"]}
-    if repository:
-        spec["code"] = {"git": repository} | ({"ref": ref} if ref else {})
-    return spec, place
 
 
 @click.command(context_settings=WORDS)

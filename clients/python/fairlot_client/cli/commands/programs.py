@@ -9,6 +9,7 @@ import click
 from fairlot_client.cli import finding
 from fairlot_client.cli.app import App, talk, with_app
 from fairlot_client.cli.arguments import chosen
+from fairlot_client.cli.code import spec_with_code
 from fairlot_client.cli.output import (
     Column,
     limit_options,
@@ -20,7 +21,7 @@ from fairlot_client.cli.output import (
     watchable,
     when,
 )
-from fairlot_client.cli.spec import job_options, read_options
+from fairlot_client.cli.spec import job_options
 
 WORDS = {"allow_interspersed_args": False}
 SHORTEST, LONGEST = 0.5, 5.0  # seconds between two looks
@@ -88,7 +89,7 @@ def open_session(
     \b
     fairlot session open --gpus 1 --port 8888 -- jupyter lab --port 8888
     """
-    spec, place = read_options(file=file, command=command, options=options)
+    spec, place = spec_with_code(app, file=file, command=command, options=options)
     limits = chosen({"idle_timeout_minutes": idle_minutes, "time_limit_hours": hours})
     made = app.client.start_session(spec=spec, even_if_never=even_if_never, **place, **limits)
     talk(f'Started session {made["id"]} "{made["name"]}".')
@@ -175,7 +176,7 @@ def create_service(
     app: App, *, file: Any, command: Any, even_if_never: bool, replicas: int | None, **options: Any
 ) -> None:
     """Create a service. Takes the arguments of `fairlot submit`; the program must answer at a port."""
-    spec, place = read_options(file=file, command=command, options=options)
+    spec, place = spec_with_code(app, file=file, command=command, options=options)
     made = app.client.create_service(
         spec=spec, even_if_never=even_if_never, **place, **chosen({"replicas": replicas})
     )
@@ -212,9 +213,12 @@ def update_service(
     """
     found = finding.service_id_of(app, service)
     base: dict[str, Any] = {}
+    present = app.client.get_service(found)
     if not file and not command:
-        base = max(app.client.get_service(found)["revisions"], key=lambda one: one["number"])["spec"]
-    spec, _ = read_options(file=file, command=command, options=options, base=base)
+        base = max(present["revisions"], key=lambda one: one["number"])["spec"]
+    spec, _ = spec_with_code(
+        app, file=file, command=command, options=options, base=base, team=present["team"]
+    )
     made = app.client.change_service(found, spec=spec)
     show_done(app, f"Service {made['id']} rolls out revision {made['revision']}.", made)
 
@@ -339,7 +343,7 @@ def create_schedule(
         raise click.UsageError(
             "A schedule does not accept --even-if-never: jobs that can never run are refused."
         )
-    spec, place = read_options(file=file, command=command, options=options)
+    spec, place = spec_with_code(app, file=file, command=command, options=options)
     terms = chosen({"time_zone": time_zone, "missed": missed, "overlap": overlap})
     made = app.client.create_schedule(spec=spec, expression=expression, **place, **terms)
     talk(f'Created schedule {made["id"]} "{made["name"]}".')

@@ -9,7 +9,7 @@ import click
 
 from fairlot_client.cli import finding
 from fairlot_client.cli.app import App, talk, with_app
-from fairlot_client.cli.commands.jobs import spec_with_code
+from fairlot_client.cli.code import spec_with_code
 from fairlot_client.cli.output import (
     Column,
     limit_options,
