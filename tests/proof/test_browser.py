@@ -98,6 +98,7 @@ def test_the_log_survives_a_cut_connection(people: People, portal: RunningPortal
 PAGES = {
     "bob": (
         "/", "/submit/", "/jobs/", "/jobs/1/", "/jobs/2/log/", "/jobs/1/events/", "/jobs/1/spec/", "/jobs/1/edit/",
+        "/jobs/1/files/", "/jobs/1/compare/2/", "/storage/", "/sweeps/", "/sweeps/new/",
         "/cluster/",
         "/share/", "/share/anomalies/", "/trades/", "/usage/?by=job", "/usage/statement/", "/usage/idle/",
         "/usage/fairness/", "/sessions/", "/sessions/new/", "/services/", "/services/new/", "/schedules/",
@@ -203,6 +204,57 @@ def test_the_keyboard_is_enough(people: People) -> None:
     expect(help_).to_be_hidden()
     page.keyboard.press("n")
     expect(page.get_by_role("heading", name="New job")).to_be_visible()
+
+
+SCRIPT = b"""\
+import os, pathlib
+print("hello from", pathlib.Path.cwd().name, flush=True)
+pathlib.Path("result.csv").write_text("step,loss\\n1,0.5\\n")
+"""
+
+
+def test_a_user_brings_a_script_and_gets_its_result(people: People, tmp_path: Path) -> None:
+    bob = people.sign_in("bob")
+    bob.cancel_all()
+    page = bob.page
+    page.goto("/submit/")
+    page.get_by_label("Name").fill("my script")
+    page.get_by_label("Command").fill("python hello.py")
+    page.get_by_label("Files, or one archive").set_input_files(
+        {"name": "hello.py", "mimeType": "text/x-python", "buffer": SCRIPT}
+    )
+    expect(page.get_by_role("group", name="Code", exact=True)).to_contain_text("1 file")
+    expect(page.get_by_role("textbox", name="YAML")).to_have_value(re.compile("sha256:"))
+    page.get_by_role("button", name="Submit job").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("my script")
+    expect(page.locator("#job-head")).to_contain_text("Succeeded", timeout=FINALLY)
+    page.get_by_role("link", name="Files", exact=True).click()
+    for name in ("work", "rank-0", "code"):
+        page.get_by_role("main").get_by_role("link", name=name, exact=True).click()
+    page.get_by_role("main").get_by_role("link", name="result.csv", exact=True).click()
+    expect(page.get_by_role("cell", name="0.5")).to_be_visible()
+    page.get_by_role("link", name="Clone").click()
+    expect(page.get_by_role("group", name="Code", exact=True)).to_contain_text("hello.py")
+
+
+SBATCH = """\
+#!/bin/bash
+#SBATCH --job-name=from-slurm
+#SBATCH --gres=gpu:1
+#SBATCH --qos=high
+echo hello
+"""
+
+
+def test_a_slurm_script_is_pasted_and_its_report_is_read_before_it_is_submitted(people: People) -> None:
+    page = people.sign_in("bob").page
+    page.goto("/submit/")
+    page.get_by_role("textbox", name="YAML").fill(SBATCH)
+    report = page.get_by_role("region", name="Import: Slurm batch script")
+    expect(report).to_contain_text("qos", timeout=SOON)
+    expect(page.get_by_label("Name")).to_have_value("from-slurm")
+    page.get_by_role("button", name="Submit job").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("from-slurm")
 
 
 def test_several_jobs_are_selected_and_cancelled_by_keyboard(people: People) -> None:
