@@ -22,7 +22,6 @@ KINDS = (
     ("list", "List: one CSV row for each member"),
     ("array", "Array: members that differ only in their index"),
 )
-LONGEST_TEXT = 1_000_000
 FAIR_TEXT = 100
 
 
@@ -50,7 +49,7 @@ class SweepFields:
         texts: dict[str, Any] = {
             name: post.get(name, "").strip()[:FAIR_TEXT] for name in NAMES if name != "parameters"
         }
-        typed = post.get("parameters", "").replace("\r\n", "\n")[:LONGEST_TEXT]
+        typed = post.get("parameters", "").replace("\r\n", "\n")
         return cls(**texts, parameters=typed, stop_cancels=post.get("stop_cancels") == "on")
 
     @classmethod

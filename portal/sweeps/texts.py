@@ -68,10 +68,13 @@ def write_parameters(parameters: Parameters) -> str:
 
 
 def read_value(text: str) -> Value:
-    """Returns the number that the text is in JSON's notation, otherwise the text itself."""
+    """Returns the number that the text is in JSON's notation, otherwise the text itself.
+
+    A text such as 3.10, which the number would change to 3.1, stays a text: it may be a version.
+    """
     if NUMBER.fullmatch(text):
         number: int | float = json.loads(text) if len(text) <= 30 else math.inf
-        if abs(number) <= LARGEST:
+        if abs(number) <= LARGEST and (text_of(number) == text or "e" in text.lower()):
             return number
     return text
 
@@ -91,7 +94,10 @@ def _lines(text: str) -> list[tuple[str, str]]:
 
 
 def _cells(text: str) -> list[Value]:
-    [cells] = csv.reader([text], skipinitialspace=True)
+    try:
+        [cells] = csv.reader([text], skipinitialspace=True)
+    except csv.Error as error:
+        raise SpecError({"parameters": f"must be values with commas between them: {error}"}) from None
     return [read_value(cell.strip()) for cell in cells]
 
 

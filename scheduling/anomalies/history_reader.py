@@ -148,6 +148,7 @@ class _Reader:
         changes = JobEvent.objects.filter(job__in=self.jobs.values("pk"), kind=JobEvent.SHARING)
         changed = set(changes.values_list("job_id", flat=True))
         pauses = list(self._pauses())
+        edited = self._edited()
         retries, tried = self._waits_for_retries(), self._tried_now()
         spent: dict[int, list[SpentHours]] = defaultdict(list)
         for one in spent_hours(self.begins, self.ends):
@@ -167,8 +168,8 @@ class _Reader:
                 ended=self._end(row),
                 runs_to_its_end=_runs_to_its_end(row),
                 # A job that was preemptible for part of the time takes up GPUs in the analysis but is not judged,
-                # because its entitlement is unknown.
-                carried=row.created_at < self.begins or row.id in changed,
+                # because its entitlement is unknown. Neither is a job whose GPU types or priority were changed.
+                carried=row.created_at < self.begins or row.id in changed | edited,
                 preemptible=row.preemptible and row.id not in changed,
                 ineligible=(
                     *pauses,
@@ -187,6 +188,15 @@ class _Reader:
             if since < until:
                 found[job].append(Ineligible(since, until, Cause.FAILURE))
         return found
+
+    def _edited(self) -> set[int]:
+        """Returns the ids of jobs whose GPU types or priority were changed. What they were before is not known."""
+        edits = JobEvent.objects.filter(job__in=self.jobs.values("pk"), code=EventCode.EDITED)
+        return {
+            job
+            for job, detail in edits.values_list("job_id", "detail")
+            if any(name in {"generations", "priority"} for name, _, _ in detail["changes"])
+        }
 
     def _tried_now(self) -> dict[int, list[float]]:
         """Returns, by job id, the times at which a user ended a wait after a failure."""

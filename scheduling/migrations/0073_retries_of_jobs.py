@@ -3,12 +3,25 @@
 from django.conf import settings
 from django.db import migrations, models
 
-# The constraint before this migration does not know these codes.
+# The constraint before this migration does not know these codes. Those of sweeps come with the next migration, and are
+# forgotten here, because this one has the constraints before them.
 FORGOTTEN = """
     UPDATE scheduling_jobevent
        SET code = '',
            text = CASE code WHEN 'retried' THEN 'Failed; the job starts again' ELSE 'Resumed from a checkpoint' END
-     WHERE code IN ('retried', 'resumed')
+     WHERE code IN ('retried', 'resumed');
+    UPDATE scheduling_jobevent
+       SET code = '',
+           text = CASE code WHEN 'submitted_by_sweep' THEN 'Submitted by a sweep'
+                            WHEN 'sweep_cancelled' THEN 'Cancelled with its sweep'
+                            ELSE 'Cancelled: its sweep met the stop rule' END
+     WHERE code IN ('submitted_by_sweep', 'sweep_cancelled', 'sweep_stopped');
+    UPDATE scheduling_job
+       SET end_message = CASE end_code WHEN 'sweep_stopped' THEN 'Cancelled: its sweep met the stop rule'
+                                       ELSE 'Cancelled with its sweep' END,
+           end_code = '',
+           end_detail = '{}'
+     WHERE end_code IN ('sweep_cancelled', 'sweep_stopped')
 """
 
 

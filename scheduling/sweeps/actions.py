@@ -19,7 +19,7 @@ from accounting.core.wording import fixed
 from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_sweep
-from scheduling.jobs.code import keep_code
+from scheduling.jobs.code import find_code, keep_code
 from scheduling.jobs.code_from_git import fetches_code
 from scheduling.jobs.explain import Explainer
 from scheduling.jobs.secrets import find_secrets
@@ -166,6 +166,7 @@ def run_failed_again(*, actor: User, sweep: Sweep) -> Sweep:
         raise Refused(
             f"The sweep was {sweep.get_state_display().lower()}, so it submits no more jobs. Clone it instead."
         )
+    _check_code(sweep)
     failed = sweep.members.filter(state=SweepMember.State.FAILED)
     count = failed.update(state=SweepMember.State.PENDING, job=None, metrics={})
     if not count:
@@ -175,6 +176,16 @@ def run_failed_again(*, actor: User, sweep: Sweep) -> Sweep:
     sweep.save(update_fields=["state", "ended_at", "counts"])
     _tell(actor, "sweep.run_again", sweep, after={"members": count})
     return sweep
+
+
+def _check_code(sweep: Sweep) -> None:
+    """Raises Refused if the code of an ended sweep has been deleted. Otherwise it stays until the transaction ends."""
+    spec = JobSpec.stored(sweep.spec)
+    try:
+        find_code(actor=sweep.owner, tenant=sweep.tenant, cluster=sweep.cluster, spec=spec, lock=True)
+    except SpecError as error:
+        why = "; ".join(error.problems.values())
+        raise Refused(f"The members cannot run again: {why}. Clone the sweep.") from None
 
 
 def lock_changeable(actor: User, sweep: Sweep) -> Sweep:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from accounting.core.wording import fixed
@@ -14,7 +15,6 @@ from scheduling.sweeps.parameters import INDEX, INDEX_VARIABLE, Values, text_of
 LONGEST_NAME = 120  # of a job
 LONGEST_COMMAND = 20_000
 MOST_CHARACTERS = 4_000_000  # of the values of all members
-DIGITS_OF_INDEX = 4
 
 
 def render(command: str, texts: dict[str, str]) -> str:
@@ -49,6 +49,19 @@ def spec_of_member(base: JobSpec, index: int, values: Values) -> JobSpec:
     )
 
 
+def _uses(command: str, names: Collection[str]) -> tuple[int, Counter[str]]:
+    """Returns the length of the command without what `render` puts in, and how often it puts in the text of each
+    name."""
+    rest, uses = len(command), Counter[str]()
+    for found in _pattern([*names, INDEX]).finditer(command):
+        if found["escaped"]:
+            rest -= len("{}")
+        else:
+            rest -= len(found[0])
+            uses[found["name"]] += 1
+    return rest, uses
+
+
 def check_members(base: JobSpec, names: Collection[str]) -> None:
     """Raises SpecError if the specification cannot be combined with parameters of these names."""
     problems = {}
@@ -71,11 +84,14 @@ def check_lengths(base: JobSpec, members: Sequence[Values]) -> None:
         raise SpecError(
             {"parameters": f"must have at most {fixed(MOST_CHARACTERS)} characters in all members together"}
         )
-    longest = max((len(shlex.quote(text)) for text in texts), default=0)
-    if len(base.command) + base.command.count("{") * max(longest, DIGITS_OF_INDEX) <= LONGEST_COMMAND:
-        return
+    rest, uses = _uses(base.command, members[0].keys() if members else ())
     for index, values in enumerate(members):
-        if len(spec_of_member(base, index, values).command) > LONGEST_COMMAND:
+        filled = {name: text_of(value) for name, value in values.items()} | {INDEX: str(index)}
+        # Counted rather than rendered, because a command may name its parameters thousands of times.
+        if (
+            rest + sum(times * len(shlex.quote(filled[name])) for name, times in uses.items())
+            > LONGEST_COMMAND
+        ):
             raise SpecError(
                 {"command": f"is too long for member {index}: more than {fixed(LONGEST_COMMAND)} characters"}
             )

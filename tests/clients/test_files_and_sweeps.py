@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlot_client.cli.code import packed
+from fairlot_client.cli.commands.sweeps import value_of
 from fairlot_client.errors import ConnectionFailed
 from scheduling.models import CodeUpload, Job, Sweep
 from tests.portal.scene import Scene
@@ -91,6 +92,14 @@ def test_parameters_of_sweeps_have_several_forms(scene: Scene, fairlot, words, p
     done = fairlot(scene.people.bob, "sweep", "create", *words, "--", "train")
     assert done.exit_code == 0, done.output
     assert Sweep.objects.latest("pk").parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("3.9", 3.9), ("3.10", "3.10"), ("1e-5", 1e-5), ("007", "007"), ("2024_01", "2024_01"), ("nan", "nan")],
+)
+def test_a_typed_value_is_a_number_only_if_that_does_not_change_it(text: str, value: object) -> None:
+    assert repr(value_of(text)) == repr(value)
 
 
 def test_a_foreign_file_is_converted_with_its_report(scene: Scene, fairlot, tmp_path: Path) -> None:

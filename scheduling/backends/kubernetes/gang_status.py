@@ -80,6 +80,10 @@ def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
         at = _last(ours) or _moment(complete["lastTransitionTime"])
         return GangStatus(*lease, Phase.ENDED, at, ran, End.SUCCEEDED, 0)
     if failed := objects.condition(job, "Failed"):
+        if objects.is_suspended(job) and not ours:
+            # An earlier attempt failed. This one was stopped before its Job replaced the failed one, so it had no pods.
+            end, message = _why_stopped(annotations.get(objects.BECAUSE, ""))
+            return GangStatus(*lease, Phase.ENDED, None, None, end, None, message)
         at = _last(ours) or _moment(failed["lastTransitionTime"])
         code, message = _why_failed(job, ours, failed)
         return GangStatus(*lease, Phase.ENDED, at, ran, End.FAILED, code, message)

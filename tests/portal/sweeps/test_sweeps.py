@@ -17,7 +17,7 @@ from hypothesis import given
 from accounting.models import Membership
 from portal.submit.fields import Fields, digest
 from portal.sweeps.chart import HEIGHT, Scale, draw
-from portal.sweeps.texts import read_parameters, write_parameters
+from portal.sweeps.texts import read_parameters, read_value, write_parameters
 from scheduling.models import Sweep, SweepMember
 from scheduling.spec.job_spec import SpecError
 from scheduling.sweeps.parameters import Parameters, text_of
@@ -320,3 +320,24 @@ def test_the_api_creates_previews_and_pages(scene: Scene, bob: Client) -> None:
 def test_the_api_names_the_best_member(scene: Scene, bob: Client) -> None:
     sweep = ended(scene)
     assert bob.get(f"{API}/{sweep.pk}").json()["best"]["index"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3.9", 3.9),
+        ("3.10", "3.10"),
+        ("1e-5", 1e-5),
+        ("007", "007"),
+        ("2024_01", "2024_01"),
+        ("nan", "nan"),
+        ("-2", -2),
+    ],
+)
+def test_a_typed_value_is_a_number_only_if_that_does_not_change_it(text: str, value: object) -> None:
+    assert repr(read_value(text)) == repr(value)
+
+
+def test_a_value_that_is_too_long_for_csv_is_refused() -> None:
+    with pytest.raises(SpecError, match="values with commas"):
+        read_parameters("grid", f"lr = {'x' * 200_000}", count=None, seed=None)

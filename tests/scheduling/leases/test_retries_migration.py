@@ -6,8 +6,10 @@ import pytest
 
 from tests.upgrading import ALIAS, database_as_of, rows_of, small_cluster
 
-BEFORE, AFTER = ("scheduling", "0072_code_uploads"), ("scheduling", "0073_retries_of_jobs")
+BEFORE, AFTER = ("scheduling", "0072_code_uploads"), ("scheduling", "0076_cloned_jobs")
 TEXTS = {
+    "submitted_by_sweep": ("", "Submitted by a sweep"),
+    "sweep_stopped": ("", "Cancelled: its sweep met the stop rule"),
     "failed": ("failed", ""),
     "retried": ("", "Failed; the job starts again"),
     "resumed": ("", "Resumed from a checkpoint"),

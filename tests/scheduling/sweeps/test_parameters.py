@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.spec.job_spec import JobSpec, SpecError
-from scheduling.sweeps.commands import check_members, render, spec_of_member
+from scheduling.sweeps.commands import LONGEST_COMMAND, check_lengths, check_members, render, spec_of_member
 from scheduling.sweeps.metrics import MOST_METRICS, read_metrics
 from scheduling.sweeps.parameters import MOST_MEMBERS, Parameters, text_of
 
@@ -219,3 +219,24 @@ def test_only_the_last_metrics_are_kept() -> None:
     assert len(found) == MOST_METRICS
     assert "m199" in found
     assert not re.search(r"\bm149\b", " ".join(found))
+
+
+@pytest.mark.parametrize("command", ["{a} {{a}} ${a} {index} {b}", "{a}{a}", "{{a}}{index}", "plain"])
+@pytest.mark.parametrize("value", ["x", "it's", 3, 0.5])
+def test_the_length_of_a_command_is_counted_as_it_is_rendered(command: str, value: str | float) -> None:
+    members = [{"a": value}] * 12
+    for spare in (0, 1):
+        longest = len(spec_of_member(JobSpec(name="x", command=command), 11, members[11]).command)
+        padding = "#" * (LONGEST_COMMAND - longest + spare)
+        base = (
+            JobSpec(name="x", command=command + padding)
+            if len(command + padding) <= LONGEST_COMMAND
+            else None
+        )
+        if base is None:  # the command itself is too long already
+            continue
+        if spare:
+            with pytest.raises(SpecError, match="too long for member"):
+                check_lengths(base, members)
+        else:
+            check_lengths(base, members)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 from typing import Any
 
 import click
@@ -23,6 +25,7 @@ from fairlot_client.cli.output import (
 )
 from fairlot_client.cli.spec import PAIR, job_options
 
+NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 WORDS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 COLUMNS: list[Column] = [
     ("ID", "id"), ("NAME", "name"), ("STATE", "state"), ("MEMBERS", "size"),
@@ -151,12 +154,14 @@ def distribution_of(name: str, text: str) -> dict[str, Any]:
 
 
 def value_of(text: str) -> Any:
-    """Returns a whole number, a number, or the text itself."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
+    """Returns the number that the text is in JSON's notation, otherwise the text itself.
+
+    A text such as 3.10, which the number would change to 3.1, stays a text: it may be a version.
+    """
+    if NUMBER.fullmatch(text):
+        number = json.loads(text)
+        if repr(number) == text or "e" in text.lower():
+            return number
     return text
 
 
