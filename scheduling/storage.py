@@ -7,7 +7,7 @@ import time
 from datetime import timedelta
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from accounting.access import audit
@@ -53,7 +53,7 @@ def _due() -> QuerySet[Job]:
     return (
         Job.objects.filter(runs | ended, cluster__backend="local")
         .select_related("cluster")
-        .order_by("storage__measured_at", "pk")
+        .order_by(F("storage__measured_at").asc(nulls_first=True), "pk")
     )
 
 

@@ -21,7 +21,7 @@ MOST_FILES = 20_000  # the directory at the end of a zip archive is kept in memo
 MOST_BYTES = 1 << 40
 MOST_ENTRIES = 200_000  # files and folders that are looked at
 SPARSE = 64 * 1024 * 1024  # a longer file is left out if less than half of it is on the disk
-LONGEST_NAME = 4096  # characters; a name in a zip archive has less than 64 KiB
+LONGEST_NAME = 1024  # characters; a name in a zip archive has less than 64 KiB
 LEFT_OUT = "NOT IN THIS ARCHIVE.txt"
 MOST_LEFT_OUT = 1000  # lines in that file
 FIRST_YEAR, LAST_YEAR = 1980, 2107  # of the times in a zip archive
@@ -48,7 +48,7 @@ class _Pieces:
         return taken
 
 
-@dataclass
+@dataclass(eq=False)
 class Archive:
     """A zip archive of the folder `path` of a job. In the archive, all is in a folder called `top`.
 
@@ -87,7 +87,7 @@ class Archive:
     def _walk(self, path: str) -> Iterator[tuple[str, FileEntry]]:
         """Yields all that is below a folder, each entry with its path. Keeps a page of each folder on the way in
         memory."""
-        todo = [self._entries(path)]
+        todo = [self._entries(path, 1)]
         while todo:
             found = next(todo[-1], None)
             if found is None:
@@ -95,13 +95,13 @@ class Archive:
             else:
                 yield found
                 if found[1].kind is FileKind.FOLDER:
-                    todo.append(self._entries(found[0]))
+                    todo.append(self._entries(found[0], len(todo) + 1))
 
-    def _entries(self, path: str) -> Iterator[tuple[str, FileEntry]]:
-        after = ""
+    def _entries(self, path: str, depth: int) -> Iterator[tuple[str, FileEntry]]:
+        after, limit = "", max(50, LIST_AT_ONCE // depth)  # pages of all folders on the way are in memory
         while True:
             try:
-                page = self.backend.list_files(job_id=self.job_id, path=path, after=after, limit=LIST_AT_ONCE)
+                page = self.backend.list_files(job_id=self.job_id, path=path, after=after, limit=limit)
             except BackendError as error:
                 self._leave_out(path, str(error))
                 return

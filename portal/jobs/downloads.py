@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from weakref import WeakSet
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
@@ -23,12 +24,14 @@ from accounting.core.clock import now_from_database
 from portal.jobs.archive import Archive
 from portal.jobs.files import files_of
 from portal.live.streams import Rights, while_allowed
-from scheduling.backends.base import Backend, BackendError
+from scheduling.backends.base import Backend, BackendError, FileUnreadable
 from scheduling.models import Job
 
 logger = logging.getLogger(__name__)
 
 READ = 256 * 1024
+MOST_ARCHIVES = 16  # that one process writes at the same time; each may need some megabytes
+_archives: WeakSet[Archive] = WeakSet()
 SAFELY = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
@@ -72,7 +75,7 @@ def file_response(request: HttpRequest, job: Job, path: str, rights: Rights) -> 
     """
     backend = files_of(job)
     with closing(backend.open_file(job_id=job.pk, path=path)) as opened:
-        size, version = opened.size, f'"{opened.version}"'
+        size, version, identity = opened.size, f'"{opened.version}"', opened.identity
     headers = SAFELY | {
         "Accept-Ranges": "bytes",
         "ETag": version,
@@ -89,14 +92,19 @@ def file_response(request: HttpRequest, job: Job, path: str, rights: Rights) -> 
     status = 200 if span == whole else 206
     if request.method == "HEAD":
         return HttpResponse(status=status, headers=headers)
-    content = pulled(_content(backend, job.pk, path, span))
+    content = pulled(_content(backend, job.pk, path, span, identity))
     return StreamingHttpResponse(while_allowed(content, rights), status=status, headers=headers)
 
 
-def _content(backend: Backend, job_id: int, path: str, span: Span) -> Generator[bytes]:
+def _content(backend: Backend, job_id: int, path: str, span: Span, identity: str) -> Generator[bytes]:
     left = span.end - span.begin
     try:
         with closing(backend.open_file(job_id=job_id, path=path, offset=span.begin)) as opened:
+            if (
+                opened.identity != identity
+            ):  # replaced meanwhile; too short an answer, so that the client notices
+                logger.warning("a file of job %s was replaced during its download", job_id)
+                return
             while left > 0 and (data := opened.read(min(READ, left))):
                 yield data
                 left -= len(data)
@@ -106,9 +114,12 @@ def _content(backend: Backend, job_id: int, path: str, span: Span) -> Generator[
 
 def archive_response(job: Job, path: str, rights: Rights) -> HttpResponseBase:
     """Streams a folder of the job as a zip archive. Raises NoSuchFile and FileUnreadable if it cannot be read."""
+    if len(_archives) >= MOST_ARCHIVES:
+        raise FileUnreadable("Too many archives are being written right now. Try again in a moment.")
     stem = "-".join(filter(None, (slugify(job.name) or "job", str(job.pk), slugify(path.rpartition("/")[2]))))
     archive = Archive(files_of(job), job.pk, path, stem, now_from_database())
     archive.first_page()
+    _archives.add(archive)  # until its last piece is taken, or its reader has left
     return StreamingHttpResponse(
         while_allowed(pulled(archive.pieces()), rights),
         content_type="application/zip",

@@ -16,6 +16,8 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key
 from accounting.core.texts import one_line
 from accounting.core.wording import counted
+from accounting.models import Membership
+from accounting.models.tenants import ids_with_role
 from portal.access import posted_from
 from portal.forms.fields import Text, Whole
 from portal.forms.form import Form, Values
@@ -30,6 +32,7 @@ from scheduling.models import Job
 from scheduling.spec.job_spec import JobSpec, SpecError
 
 MOST_SELECTED = 200
+NOT_AGAIN = "is a session or a replica; start it on the page of sessions or services"
 
 
 class PriorityForm(Form):
@@ -83,17 +86,23 @@ def _set_priority(request: UserRequest, job: Job, values: Values) -> None:
 
 def _set_labels(request: UserRequest, job: Job, values: Values) -> None:
     removed = {line.strip() for line in values["removed"].split("\n")}
-    kept = {key: text for key, text in JobSpec.stored(job.spec).labels.items() if key not in removed}
+    present = Job.objects.values_list("spec", flat=True).get(
+        pk=job.pk
+    )  # not as it was before the first of the jobs
+    kept = {key: text for key, text in JobSpec.stored(present).labels.items() if key not in removed}
     edit_job(actor=request.user, job=job, changes={"labels": kept | values["labels"]})
 
 
 def _submit_again(request: UserRequest, job: Job, values: Values) -> None:
+    if job.kind != Job.Kind.TRAINING:
+        raise Refused(f"{job.name} {NOT_AGAIN}.")
     key = one_line(request.POST.get("request_key", ""))[:40]
     submit_job(
         actor=request.user,
         tenant=job.tenant,
         cluster=job.cluster,
         spec=JobSpec.parse(job.spec),
+        cloned_from=job,
         # A second click on the button submits nothing more.
         request_key=f"{key}:{job.pk}" if key else None,
     )
@@ -145,7 +154,11 @@ def _page(request: UserRequest, choice: Choice, jobs: list[Job], form: Form) -> 
         .filter(pk__in=[job.pk for job in jobs])
         .values_list("pk", flat=True)
     )
-    rows = [(job, _why_not(job, choice, may_change=job.pk in changeable)) for job in jobs]
+    own = set(ids_with_role(request.user, Membership.Role.MEMBER))
+    rows = [
+        (job, _why_not(job, choice, may_change=job.pk in changeable, may_submit=job.tenant_id in own))
+        for job in jobs
+    ]
     context: dict[str, Any] = {
         "choice": choice,
         "rows": rows,
@@ -158,10 +171,12 @@ def _page(request: UserRequest, choice: Choice, jobs: list[Job], form: Form) -> 
     return show(request, "jobs/selected.html", context, posted=form if form.is_bound else None)
 
 
-def _why_not(job: Job, choice: Choice, *, may_change: bool) -> str:
+def _why_not(job: Job, choice: Choice, *, may_change: bool, may_submit: bool) -> str:
     """Returns why the action will skip this job; "" if it will not."""
     if not choice.needs_unfinished:
-        return ""
+        if job.kind != Job.Kind.TRAINING:
+            return NOT_AGAIN
+        return "" if may_submit else "you are not a member of its team"
     if job.has_ended or job.state == Job.State.CANCELLING:
         return "has already ended"
     return "" if may_change else "you may not change this job"

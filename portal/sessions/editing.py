@@ -24,11 +24,12 @@ from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import SpecError
 
 # Starts JupyterLab below the path that Fairlot's proxy gives to the session. JupyterLab needs no login page, because
-# the proxy checks each request and sends the token.
+# the proxy checks each request and sends the token. Without a token, which only sessions have, it does not start: an
+# empty token would admit everybody.
 JUPYTER = """exec jupyter lab --no-browser --allow-root --ip={listen} --port="$PORT" \\
   --ServerApp.base_url="$FAIRLOT_BASE_URL" \\
   --ServerApp.allow_remote_access=True \\
-  --IdentityProvider.token="$FAIRLOT_SESSION_TOKEN"
+  --IdentityProvider.token="${{FAIRLOT_SESSION_TOKEN:?only sessions have a token}}"
 """
 # Without JupyterLab, the session serves the files of its working directory with Python, which every environment has.
 FILES = """mkdir -p ".$FAIRLOT_BASE_URL"

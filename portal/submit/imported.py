@@ -118,7 +118,8 @@ def position_of(asked: str | None) -> int | None:
     """Returns the position of the work that a button asks for; None for other buttons."""
     if not asked or not asked.startswith(TAKE):
         return None
-    return read_whole(asked.removeprefix(TAKE))
+    position = read_whole(asked.removeprefix(TAKE))
+    return None if position is None or position < 0 else position
 
 
 def _row(line: Line) -> Row:

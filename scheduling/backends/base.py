@@ -286,6 +286,7 @@ class OpenFile(Protocol):
     stored: int  # bytes on the disk, which are fewer than `size` for a sparse file
     age: float  # seconds since the last change
     version: str  # changes when the content changes
+    identity: str  # of another file that the job puts in its place: another one
 
     def read(self, limit: int) -> bytes:
         """Returns the next bytes, at most `limit`; none at the end of the file. Raises FileUnreadable."""

@@ -34,6 +34,7 @@ LONGEST_PATH, LONGEST_NAME, DEEPEST = (
 )  # bytes of a path, bytes of a name in it, folders around a file
 # Of every file: after 1980, before which no zip file can hold a time.
 TIME = 315_619_200
+PIECE = 4096  # bytes of a gzip stream that are read at a time; what a stream leaves over is copied
 HEADERS = 2048  # bytes of a tar file that a file may need for its headers
 END_OF_ZIP, ENTRY_OF_ZIP, LARGE_ZIP = b"PK\x05\x06", b"PK\x01\x02", b"PK\x06\x07"
 ACCEPTED = "Accepted: one .zip, .tar.gz, .tgz or .tar archive, or single files."
@@ -211,22 +212,26 @@ def _check_directory(data: bytes, bounds: Bounds) -> None:
         raise zipfile.BadZipFile("its end is missing")
     if data[max(0, at - 20) : at].startswith(LARGE_ZIP):
         raise Refused("The zip file has the format for huge archives (zip64). Use a tar.gz instead.", FIELD)
-    size = struct.unpack("<L", data[at + 12 : at + 16])[0]
-    if data[max(0, at - size) : at].count(ENTRY_OF_ZIP) > 2 * bounds.files:
+    # In the whole file, because the place and size of the list are only claims.
+    if data.count(ENTRY_OF_ZIP) > 2 * bounds.files:
         raise Refused(f"The upload has more than {fixed(bounds.files)} files. {_instead(bounds)}", FIELD)
 
 
 def _decompressed(data: bytes, bounds: Bounds) -> bytes:
     most = bounds.unpacked + HEADERS * 2 * bounds.files + tarfile.RECORDSIZE
-    found, rest = bytearray(), data
-    while rest.startswith(b"\x1f\x8b"):  # several streams may follow each other
+    found, view, at = bytearray(), memoryview(data), 0
+    while data.startswith(b"\x1f\x8b", at):  # several streams may follow each other
         stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
-        found += stream.decompress(rest, most + 1 - len(found))
-        if len(found) > most:
-            raise Refused(f"The files have more than {mebibytes(bounds.unpacked)}. {_instead(bounds)}", FIELD)
-        if not stream.eof:
-            raise EOFError
-        rest = stream.unused_data
+        while not stream.eof:
+            piece = view[at : at + PIECE]
+            if not piece:
+                raise EOFError
+            found += stream.decompress(piece, most + 1 - len(found))
+            if len(found) > most:
+                raise Refused(
+                    f"The files have more than {mebibytes(bounds.unpacked)}. {_instead(bounds)}", FIELD
+                )
+            at += len(piece) - len(stream.unused_data) - len(stream.unconsumed_tail)
     return bytes(found)
 
 
@@ -251,6 +256,9 @@ def _of_tar(data: bytes, bounds: Bounds) -> Iterator[Entry]:
             content = file.read() if file else b""
             left = _less(left, len(content), bounds)
             yield Entry(about.name, content, bool(about.mode & 0o100))
+        # tarfile ends without an error at a header that it cannot read.
+        if data[archive.offset : archive.offset + tarfile.BLOCKSIZE].strip(b"\0"):
+            raise tarfile.ReadError("an entry in it cannot be read")
 
 
 def _less(left: int, count: int, bounds: Bounds) -> int:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from accounting.core.errors import Refused
@@ -26,7 +27,8 @@ from accounting.notifications.safe_http import NotReachable, addresses_of, check
 
 FIELD = "code"
 SECONDS = 20.0  # for everything together
-MOST_AT_ONCE = 2  # fetches of one process
+MOST_AT_ONCE = 4  # fetches of one process, each for another team
+OLDEST = (2, 37)  # earlier versions of git ignore http.curloptResolve, and would look the host up again
 LEAST = 2**20  # bytes that git may write to a file in any case
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.ASCII)
 SETTINGS = {
@@ -61,9 +63,10 @@ class Fetched:
     tar: bytes
 
 
-def fetch(source: Source, *, to_private: bool, hosts: list[str], most: int) -> Fetched:
+def fetch(source: Source, *, team: int, to_private: bool, hosts: list[str], most: int) -> Fetched:
     """Returns the files of the commit that `source` names.
 
+    - `team`: who fetches. A team fetches one repository at a time.
     - `to_private`: whether private networks and http are also allowed.
     - `hosts`: the names of hosts from which to fetch; empty for all.
     - `most`: the largest number of bytes of the tar file, and of what the server sends.
@@ -73,6 +76,9 @@ def fetch(source: Source, *, to_private: bool, hosts: list[str], most: int) -> F
     program = shutil.which("git")
     if program is None:
         raise Refused("The portal's machine has no git. Upload the files instead.", FIELD)
+    if _version(program) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise Refused(f"The portal's git is older than {oldest}. Upload the files instead.", FIELD)
     try:
         parts = check_url(source.url, to_private=to_private)
         host = parts.hostname or ""
@@ -86,7 +92,7 @@ def fetch(source: Source, *, to_private: bool, hosts: list[str], most: int) -> F
         )
     except NotReachable as error:
         raise Refused(f"The repository cannot be fetched. {error}", FIELD) from None
-    with _turn(), tempfile.TemporaryDirectory(prefix="fairlot-git-") as folder:
+    with _turn(team), tempfile.TemporaryDirectory(prefix="fairlot-git-") as folder:
         settings = SETTINGS | {"http.curloptResolve": f"{host}:{port}:{addresses}"}
         if source.token:
             user = base64.b64encode(f"x-access-token:{source.token}".encode()).decode()
@@ -99,9 +105,17 @@ def fetch(source: Source, *, to_private: bool, hosts: list[str], most: int) -> F
         return Fetched(commit, git.run("archive", "--format=tar", tree))
 
 
+@cache
+def _version(program: str) -> tuple[int, int]:
+    said = subprocess.run([program, "version"], capture_output=True, timeout=10, check=False).stdout
+    found = re.search(rb"(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
 def _resolve(git: _Git, source: Source) -> str:
     """Returns the commit of a branch or tag. A branch comes before a tag of the same name, as for `git clone`."""
-    said = git.run("ls-remote", source.url, *([source.ref, f"{source.ref}^{{}}"] if source.ref else ["HEAD"]))
+    named = [source.ref, f"{source.ref}^{{}}"] if source.ref else ["HEAD"]
+    said = git.run("ls-remote", source.url, *named, most=LEAST)
     known = {
         name: commit for commit, _, name in (line.partition("\t") for line in said.decode().splitlines())
     }
@@ -135,12 +149,16 @@ class _Git:
             "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_CEILING_DIRECTORIES": str(folder.parent),
             "GIT_CONFIG_COUNT": str(len(settings)),
+            # git allocates the size that an object declares before it reads the object.
+            "GIT_ALLOC_LIMIT": str(max(most, LEAST)),
         }
         for at, (name, value) in enumerate(settings.items()):
             self._environment |= {f"GIT_CONFIG_KEY_{at}": name, f"GIT_CONFIG_VALUE_{at}": value}
 
-    def run(self, *arguments: str) -> bytes:
-        """Returns the output of a git command. Raises Refused if it fails, takes too long or writes too much."""
+    def run(self, *arguments: str, most: int | None = None) -> bytes:
+        """Returns the output of a git command. Raises Refused if it fails, takes too long or writes more than `most`
+        bytes (None: the limit of the fetch)."""
+        most = self._most if most is None else most
         blocks = str(max(self._most, LEAST) // 512)  # the most that a file may have, in the unit of ulimit
         process = subprocess.Popen(
             ["/bin/sh", "-c", 'ulimit -f "$1"; shift; exec "$@"', "sh", blocks, self._program, *arguments],
@@ -155,8 +173,8 @@ class _Git:
         timer.start()
         try:
             with errors, process:
-                output = process.stdout.read(self._most + 1) if process.stdout else b""
-                if len(output) > self._most:
+                output = process.stdout.read(most + 1) if process.stdout else b""
+                if len(output) > most:
                     raise Refused(
                         "The repository's files are too large. Name a folder of it, or use a volume.", FIELD
                     )
@@ -198,6 +216,7 @@ def _in_words(command: str, why: str) -> str:
         ("SSL", "The server's certificate is not valid."),
         ("not a valid object name", "It has no such folder at this commit."),
         ("not a tree object", "It has no such folder at this commit."),
+        ("over limit", "It has a file that is too large. Upload the files instead."),
         ("File size limit", "It is too large. Upload the files instead."),
     ):
         if said in why:
@@ -206,13 +225,23 @@ def _in_words(command: str, why: str) -> str:
 
 
 @contextmanager
-def _turn() -> Iterator[None]:
-    if not _turns.acquire(timeout=SECONDS):
-        raise Refused("Too many repositories are being fetched right now. Try again in a moment.", FIELD)
+def _turn(team: int) -> Iterator[None]:
+    with _guard:
+        if team in _fetching:
+            raise Refused("Your team is fetching another repository right now. Try again in a moment.", FIELD)
+        _fetching.add(team)
     try:
-        yield
+        if not _turns.acquire(timeout=SECONDS):
+            raise Refused("Too many repositories are being fetched right now. Try again in a moment.", FIELD)
+        try:
+            yield
+        finally:
+            _turns.release()
     finally:
-        _turns.release()
+        with _guard:
+            _fetching.discard(team)
 
 
+_guard = threading.Lock()
+_fetching: set[int] = set()  # teams
 _turns = threading.BoundedSemaphore(MOST_AT_ONCE)

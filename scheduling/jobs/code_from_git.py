@@ -61,6 +61,7 @@ def with_code_fetched(*, actor: User, tenant: Tenant, spec: JobSpec) -> JobSpec:
     try:
         found = fetch(
             Source(code.git, code.commit or code.ref, code.folder, token),
+            team=tenant.pk,
             to_private=settings.FAIRLOT_GIT_TO_PRIVATE,
             hosts=settings.FAIRLOT_GIT_HOSTS,
             most=limits.unpacked + HEADERS * limits.files,

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 from scheduling.spec.refused_values import RefusedAt
 
 LONGEST = 65_536
+MOST_BYTES = 120_000  # the text becomes one argument of a program, for which Linux has a limit
 # Options that neither read files nor change where packages come from.
 OPTIONS = ("--hash", "--no-binary", "--only-binary", "--pre", "--prefer-binary", "--require-hashes")
 OPTION = re.compile(r"(?:^|\s)(-{1,2}[A-Za-z][-A-Za-z]*)")
@@ -19,6 +20,8 @@ A_PATH = re.compile(r"(?:^|@\s*|\s)(?:\.{0,2}/|\.\.?(?:$|\s|\[)|~|file:)", re.IG
 
 def _only_packages(text: str) -> str:
     """Raises RefusedAt, with the number of the line, for an option that is not accepted and for a path."""
+    if len(text.encode()) > MOST_BYTES:
+        raise RefusedAt((), f"has more than {MOST_BYTES} bytes")
     for number, line in enumerate(text.split("\n"), start=1):
         plain = re.sub(r"(^|\s)#.*", "", line)
         if "\0" in plain or any(ord(char) < 32 and char != "\t" for char in plain.rstrip("\r")):

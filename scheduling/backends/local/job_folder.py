@@ -46,6 +46,7 @@ class LocalFile:
     def __init__(self, fd: int, found: os.stat_result, offset: int) -> None:
         self.size, self.stored = found.st_size, found.st_blocks * BLOCK
         self.age = _age(found)
+        self.identity = f"{found.st_dev:x}-{found.st_ino:x}"
         self.version = f"{found.st_ino:x}-{found.st_size:x}-{found.st_mtime_ns:x}"
         self._file = open(fd, "rb", buffering=0)  # noqa: SIM115 - closed by `close`
         self._file.seek(offset)

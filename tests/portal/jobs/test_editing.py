@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from scheduling.models import Job
-from tests.portal.scene import Scene
+from tests.portal.scene import Scene, with_a_session
 
 
 def edited(**changes: object) -> dict[str, object]:
@@ -124,6 +124,16 @@ def test_selected_jobs_are_submitted_again_once(scene: Scene, browser_of) -> Non
     for _ in range(2):
         assert "1 job submitted again." in alice.post("/jobs/selected/", form, follow=True).content.decode()
     assert Job.objects.filter(name="supernova-next").count() == 2
+
+
+def test_a_session_is_not_submitted_again_as_a_job(scene: Scene, browser_of) -> None:
+    with_a_session(scene)
+    session = Job.objects.get(kind=Job.Kind.SESSION)
+    bob, form = browser_of(scene.people.bob), {"do": "again", "job": [session.pk]}
+    assert "0 of 1 selected job will be" in bob.post("/jobs/selected/", form).content.decode()
+    html = bob.post("/jobs/selected/", form | {"confirmed": "yes"}, follow=True).content.decode()
+    assert "start it on the page of sessions or services" in html
+    assert Job.objects.filter(name=session.name).count() == 1
 
 
 def test_without_a_selection_the_list_says_what_to_do(scene: Scene, browser_of) -> None:

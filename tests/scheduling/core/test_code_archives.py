@@ -146,6 +146,22 @@ def test_bombs_are_refused_before_they_fill_the_memory() -> None:
         pack_archive("a", bytes(200_001), SMALL)
 
 
+def test_many_empty_streams_in_one_file_are_read_in_one_pass() -> None:
+    whole = Bounds(sent=8 * 2**20, unpacked=100_000, files=20)
+    empty = gzip.compress(b"", mtime=0)
+    archive = empty * 100_000 + tarred(FILES)  # takes minutes if the rest is copied for each stream
+    assert pack_archive("a.tgz", archive, whole).digest == pack_archive("a.tgz", tarred(FILES), whole).digest
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_tar_that_is_damaged_behind_its_first_file_is_refused(compress: bool) -> None:
+    plain = bytearray(tarred(FILES, compress=False))
+    plain[1024 + 148] ^= 1  # the checksum of the second file
+    data = gzip.compress(plain) if compress else bytes(plain)
+    with pytest.raises(Refused, match="damaged"):
+        pack_archive("a.tar", data, SMALL)
+
+
 def test_a_zip_that_understates_a_size_is_refused() -> None:
     data = bytearray(zipped({"zeros": b"\0" * 5000}))
     at = data.rfind(b"PK\x01\x02")

@@ -229,6 +229,17 @@ def test_a_server_that_says_nothing_ends_the_submit_in_time(
         submit(lab, f"http://127.0.0.1:{silent.getsockname()[1]}/x")
 
 
+def test_an_old_git_and_a_second_fetch_of_the_team_are_refused(
+    lab: World, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_fetch, "_fetching", {lab.people.astro.pk})
+    with pytest.raises(SpecError, match="Your team is fetching another repository"):
+        submit(lab, server.url("open"))
+    monkeypatch.setattr(git_fetch, "_version", lambda program: (2, 36))
+    with pytest.raises(SpecError, match=r"older than 2\.37"):
+        submit(lab, server.url("open"))
+
+
 def test_strangers_fetch_nothing_and_bulk_submits_say_what_to_do(lab: World, server: Server) -> None:
     server.commit(FILES)
     wanted = spec(server.url("open"))
