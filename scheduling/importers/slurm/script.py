@@ -63,10 +63,16 @@ PLACED = {
 
 @dataclass(frozen=True)
 class Step:
-    """A call of srun in the body: its line and its options by name, with their values."""
+    """A call of srun in the body: its line, its options by name, with their values, and the program that it runs."""
 
     line: int
     options: dict[str, str]
+    program: str
+
+    @property
+    def looks_up(self) -> bool:
+        """Returns whether the call only asks for the name or the address of a node."""
+        return self.program == "hostname" and bool({"-w", "--nodelist"} & self.options.keys())
 
 
 def put_command(script: BatchScript, request: Request, draft: JobDraft) -> None:
@@ -140,9 +146,11 @@ def _steps(plain: str, lines: _Lines) -> Iterator[Step]:
     numbers = [at for at, line in enumerate(lines.lines, 1) if pattern.match(line)]
     for seen, found in enumerate(SRUN.finditer(plain)):
         options: dict[str, str] = {}
+        program = ""
         words = iter(_words(found["rest"]))
         for word in words:
             if not word.startswith("-"):
+                program = word.rstrip(")`")
                 break
             name, equals, value = word.partition("=")
             if not name.startswith("--") and len(name) > 2:
@@ -153,7 +161,7 @@ def _steps(plain: str, lines: _Lines) -> Iterator[Step]:
                 else name[1:] in tools.LETTERS_WITH_VALUE
             )
             options[name] = value if equals else next(words, "") if takes else ""
-        yield Step(numbers[min(seen, len(numbers) - 1)] if numbers else 0, options)
+        yield Step(numbers[min(seen, len(numbers) - 1)] if numbers else 0, options, program)
 
 
 def _words(text: str) -> list[str]:
@@ -182,6 +190,11 @@ def _refuse_what_cannot_run(
                 "volumes",
             )
         if request.workers == 1:
+            continue
+        if step.looks_up:
+            report.approximated(
+                source, "command", "The address of the node is looked up. Nothing runs there."
+            )
             continue
         nodes = step.options.get("--nodes") or step.options.get("-N") or ""
         part = nodes.isdigit() and int(nodes) != request.workers

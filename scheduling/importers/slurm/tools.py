@@ -17,14 +17,15 @@ WITH_VALUE = (
     "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "partition", "relative", "signal", "tasks-per-node",
     "time",
 )  # fmt: skip
-COUNTED = {"ntasks", "ntasks-per-node", "tasks-per-node"}
+COUNTED = {"ntasks", "ntasks-per-node", "tasks-per-node", "nodelist"}
 LETTERS_WITH_VALUE = "ABCDEFGJLMNPSTWcdeimnopqrtwx"
 _IGNORED = [f"--{name}" for name in WITH_VALUE if name not in COUNTED]
 _JOINED = " | \\\n    ".join(" | ".join(_IGNORED[at : at + 6]) for at in range(0, len(_IGNORED), 6))
 SRUN = f"""\
 #!/bin/sh
-# Runs the tasks of this worker. Options that concern nodes and resources have no effect.
-tasks=$SLURM_NTASKS_PER_NODE
+# Runs the tasks of this worker. Options that concern nodes and resources have no effect. The name and the address of
+# another node are looked up, without running hostname there.
+tasks=$SLURM_NTASKS_PER_NODE node=
 while [ $# -gt 0 ]; do
   case $1 in
     --ntasks-per-node=* | --tasks-per-node=*) tasks=${{1#*=}} ;;
@@ -32,14 +33,26 @@ while [ $# -gt 0 ]; do
     --ntasks=*) tasks=$((${{1#*=}} / SLURM_WORKERS)) ;;
     --ntasks | -n) tasks=$(($2 / SLURM_WORKERS)); shift ;;
     -n?*) tasks=$((${{1#-n}} / SLURM_WORKERS)) ;;
+    --nodelist=*) node=${{1#*=}} ;;
+    --nodelist | -w) node=$2; shift ;;
+    -w?*) node=${{1#-w}} ;;
     --*=*) ;;
     {_JOINED}) shift ;;
-    -[{LETTERS_WITH_VALUE.replace("n", "")}]) shift ;;
+    -[{LETTERS_WITH_VALUE.replace("n", "").replace("w", "")}]) shift ;;
     -*) ;;
     *) break ;;
   esac
   shift
 done
+if [ -n "$node" ] && [ "$1" = hostname ]; then
+  case $2 in
+    -i | -I | --ip-address | --all-ip-addresses)
+      address=$(getent ahostsv4 "$node" 2>/dev/null | head -n 1 | cut -d ' ' -f 1)
+      echo "${{address:-$node}}" ;;
+    *) echo "$node" ;;
+  esac
+  exit
+fi
 [ "$tasks" -ge 1 ] || tasks=1
 workers=$SLURM_WORKERS worker=$SLURM_WORKER task=0 running=
 while [ "$task" -lt "$tasks" ]; do

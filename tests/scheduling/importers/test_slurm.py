@@ -168,3 +168,16 @@ def test_a_script_finds_the_first_worker_and_the_variables_of_slurm(tmp_path: Pa
 def test_an_image_in_a_variable_is_found() -> None:
     body = 'IMAGE="nvcr.io#nvidia/nemo:24.07"\nsrun --container-image=$IMAGE python x.py'
     assert spec_of("-G1", body)["environment"] == "nvcr.io/nvidia/nemo:24.07"
+
+
+def test_the_address_of_a_node_is_looked_up(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("localhost slots=4\nworker-1 slots=4\n")
+    spec = spec_of(
+        "-N 2 --gpus-per-node=4",
+        "nodes=($(scontrol show hostnames $SLURM_JOB_NODELIST))\n"
+        'for node in "${nodes[@]}"; do srun -N1 --ntasks=1 -w "$node" hostname; done\n'
+        'address=$(srun --nodes=1 --ntasks=1 -w "${nodes[0]}" hostname --ip-address)\n'
+        "echo $address `srun --nodes=1 --nodelist=${nodes[0]} hostname`\nsrun echo $SLURM_NODEID",
+    )
+    said = run(spec, tmp_path, rank=1, FAIRLOT_HOSTFILE=str(tmp_path / "hosts"))
+    assert said == "localhost\nworker-1\n127.0.0.1 localhost\n1\n"
