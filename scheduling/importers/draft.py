@@ -15,6 +15,12 @@ from scheduling.spec.attachments import LEAST_MEMORY, NAME
 from scheduling.spec.job_spec import RESERVED_VARIABLES, VARIABLE_NAME, JobSpec, SpecError
 
 GIVEN = "Fairlot sets this variable itself."
+# Programs that start others on hosts, and their options that name the hosts.
+LAUNCHER = re.compile(r"\b(?:mpirun|mpiexec|horovodrun|deepspeed|pdsh|clush)\b")
+ON_HOSTS = re.compile(
+    r"\s(?:(?P<file>--?(?:hostfile|machinefile))|-H|--?hosts?)(?:=|[ \t]+)[\"']?(?P<hosts>[^\s\"']+)"
+)
+LOCAL = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::\d+)?")
 
 
 class JobDraft:
@@ -186,6 +192,7 @@ class JobDraft:
         a refused line for each problem."""
         if "command" not in self.spec and self.report.refused:
             return []
+        self._refuse_other_hosts()
         try:
             spec = JobSpec.parse(self.spec)
             if kind is WorkKind.SERVICE and (endless := spec.problems_of_endless()):
@@ -196,6 +203,24 @@ class JobDraft:
             return []
         fields = {name: self.spec[name] for name in JobSpec.model_fields if name in self.spec}
         return [Work(kind, fields, options or {})]
+
+    def _refuse_other_hosts(self) -> None:
+        """Refuses a command that starts programs on other hosts, unless other fields are refused already."""
+        several = int(self.spec.get("workers", 1)) > 1
+        for part in re.split(r"(?<!\\)\n|[;&|]", str(self.spec.get("command", ""))):
+            launcher = LAUNCHER.search(part)
+            if launcher is None:
+                continue
+            for found in ON_HOSTS.finditer(part, launcher.end()):
+                hosts, file = found["hosts"], found["file"]
+                elsewhere = not LOCAL.fullmatch(hosts) if several else "," in hosts and not file
+                if elsewhere and not self.report.refused:
+                    self.report.refused_at(
+                        self._sources.get("command", ""),
+                        f"{launcher[0]} starts programs on other hosts. Workers of a job cannot log in to each other."
+                        " Start the program with torchrun in every worker.",
+                        "command",
+                    )
 
     def _source_of(self, path: str) -> str:
         parts = re.split(r"\.", path)

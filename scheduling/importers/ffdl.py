@@ -24,6 +24,7 @@ NO_STORE = (
     "Fairlot mounts no object stores. Copy the data in the command, or ask an operator for a volume. Store the keys as"
     " secrets."
 )
+BY_MPI = {"horovod", "pytorchmpi"}  # frameworks whose command FfDL starts with mpirun on all learners
 LEFT_OUT = {
     "description": "A description has no effect.", "version": "The version of the manifest has no effect.",
     "evaluation_metrics": "Fairlot reads progress from the log. Set progress_pattern.",
@@ -88,6 +89,13 @@ def _stores(fields: Fields, report: Report) -> None:
 
 def _framework(framework: Fields, draft: JobDraft) -> None:
     name, version = framework.text("name").lower(), framework.text("version")
+    if name in BY_MPI and draft.spec.get("workers", 1) > 1:
+        draft.report.refused_at(
+            framework.at("name"),
+            "FfDL starts the command with mpirun on all learners, and workers of a job cannot log in to each other. Use"
+            " one learner, or start the program with torchrun.",
+            "command",
+        )
     if name == "custom" and version:
         put_image(draft, version, framework.at("version"))
         draft.report.mapped(framework.at("name"), "environment", "The version is the image.")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+import yaml
 
 from scheduling.importers.commands import HOSTS, in_bash, in_subshell, put_command, script_of
 from scheduling.importers.draft import JobDraft
-from scheduling.importers.report import Report
+from scheduling.importers.registry import convert
+from scheduling.importers.report import Fate, Report
 
 OF_BASH = """\
 names=(one "two three")
@@ -84,3 +86,26 @@ def test_a_command_that_needs_root_is_reported(script: str) -> None:
     draft = JobDraft(Report())
     put_command(draft, script, "run")
     assert any("needs root" in line.text for line in draft.report.lines)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "command", "refused"),
+    [
+        (2, "mpirun --hostfile $DSTACK_MPI_HOSTFILE -n 2 ./a.out", True),
+        (2, "if true; then\n  mpirun \\\n    --allow-run-as-root -H a:4,b:4 python a.py\nfi", True),
+        (1, "horovodrun -np 8 -H master-0:4,worker-0:4 python a.py", True),
+        (2, "deepspeed --hostfile=hosts a.py", True),
+        (1, "mpirun --hostfile $DSTACK_MPI_HOSTFILE -n 2 ./a.out", False),
+        (2, "horovodrun -np 4 -H localhost:4 python a.py", False),
+        (2, "mpirun -n 4 ./all_reduce_perf -b 8 -e 8G -f 2", False),
+    ],
+)
+def test_a_command_that_starts_programs_on_other_hosts_is_refused(
+    nodes: int, command: str, refused: bool
+) -> None:
+    text = yaml.safe_dump(
+        {"type": "task", "nodes": nodes, "commands": [command], "resources": {"gpu": "A100:4"}}
+    )
+    found = convert(text)
+    said = [line.text for line in found.report if line.fate is Fate.REFUSED]
+    assert (found.refused, any("on other hosts" in one for one in said)) == (refused, refused)
