@@ -14,7 +14,7 @@ from scheduling.importers.fields import Fields
 from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.kubernetes.pods import PodTemplate
 from scheduling.importers.ports import put_port
-from scheduling.importers.reading import Source, step
+from scheduling.importers.reading import Source, step, template_in
 from scheduling.importers.report import Fate, Report, Work, WorkKind
 from scheduling.importers.services import finish_service, put_replicas
 from scheduling.importers.timetables import put_cron, put_repeats, zone_of
@@ -262,6 +262,14 @@ def _put(template: Fields, draft: JobDraft) -> bool:
         draft.report.refused_at(
             container.at("command"),
             "The text does not say which program the image starts. Add the command.",
+            "command",
+        )
+        return False
+    if template := template_in(" ".join(words)):
+        draft.report.refused_at(
+            container.at("args" if container.texts("args") else "command"),
+            f"Polyaxon fills in {template[:60]}, and the text does not say with what. Give the input a value, or write"
+            " the value in its place.",
             "command",
         )
         return False

@@ -42,3 +42,12 @@ def test_a_service_and_a_schedule() -> None:
 def test_what_the_text_does_not_contain_is_refused(said: str, source: str) -> None:
     lines = convert(f"version: 1.1\nkind: component\n{said}\n").report
     assert source in [line.source for line in lines if line.fate is Fate.REFUSED]
+
+
+def test_an_input_without_a_value_is_refused() -> None:
+    text = "kind: component\ninputs: [{name: lr, type: float}]\n"
+    run = "run: {kind: job, container: {image: a, command: [python, a.py], args: ['--lr={{ lr }}']}}\n"
+    (line,) = [line for line in convert(text + run).report if line.fate is Fate.REFUSED]
+    assert (line.source, "{{ lr }}" in line.text) == ("run.container.args", True)
+    given = convert(text.replace("float}", "float, value: 0.1}") + run).works
+    assert [work.spec["command"] for work in given] == ["python a.py --lr=0.1"]
