@@ -67,6 +67,10 @@ class Conversion:
         return any(line.fate is Fate.REFUSED for line in self.report)
 
 
+NOTHING = "Fairlot has nothing that corresponds to this field. It has no effect."
+NOT_READ = "Nothing is imported, because other fields are refused. This field may not have been read."
+
+
 class Report:
     """Collects the lines of a report, and knows which fields of the foreign text they cover."""
 
@@ -113,9 +117,10 @@ class Report:
 
     def drop_the_rest(self, leaves: Iterable[str]) -> None:
         """Adds a line for each of `leaves`, which are paths of fields, that no other line covers."""
+        text = NOT_READ if self.refused else NOTHING
         for path in leaves:
             if not self.covers(path):
-                self.dropped(path, "Fairlot has nothing that corresponds to this field. It has no effect.")
+                self.dropped(path, text)
 
 
 def containers_of(path: str) -> list[str]:

@@ -101,8 +101,11 @@ class PodTemplate:
             )
         return main
 
-    def put(self, *, command: bool = True) -> Fields | None:
-        """Sets the fields of the specification. Returns the container, or None if there is none."""
+    def put(self, *, command: bool = True, resources: bool = True) -> Fields | None:
+        """Sets the fields of the specification. Returns the container, or None if there is none.
+
+        Without `command` or `resources`, the caller sets these.
+        """
         container = self.container()
         if container is None:
             return None
@@ -114,7 +117,8 @@ class PodTemplate:
             text = commands.of_container(container, self.draft)
             if text is not None:
                 self.command(text[0], text[1], text[2])
-        put_resources(container.section("resources"), self.draft)
+        if resources:
+            put_resources(container.section("resources"), self.draft)
         volumes.put(self.spec, container, self.objects, self.draft)
         placing.put(self.spec, self.draft)
         self.grace()

@@ -98,7 +98,8 @@ def _without_given(name: str, value: Any) -> Any:
     """Returns the value without variables that Fairlot sets itself, in which roles usually differ."""
     if name != "env" or not isinstance(value, list):
         return value
-    return [one for one in value if not isinstance(one, dict) or str(one.get("name")) not in commands.GIVEN]
+    kept = [one for one in value if not isinstance(one, dict) or str(one.get("name")) not in commands.GIVEN]
+    return kept or None
 
 
 def _by_rank(scripts: list[tuple[Role, str]]) -> str:

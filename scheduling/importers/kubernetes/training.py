@@ -178,7 +178,6 @@ def _put_trainer(trainer: Fields, objects: Objects, draft: JobDraft) -> None:
     elif processes:
         report.mapped(trainer.at("numProcPerNode"), "", "torchrun starts one process for each GPU.")
     if "resourcesPerNode" in trainer or "gpus_per_worker" not in draft:
-        draft.spec.pop("gpus_per_worker", None)
         put_resources(trainer.section("resourcesPerNode"), draft)
 
 
@@ -198,4 +197,4 @@ def _put_runtime(runtime: Fields, trainer: Fields, objects: Objects, draft: JobD
             )
             draft.put("environment", containers[0].text("image"), containers[0].at("image"), "", Fate.MAPPED)
         else:
-            PodTemplate(pod, objects, draft).put(command=not own)
+            PodTemplate(pod, objects, draft).put(command=not own, resources="resourcesPerNode" not in trainer)

@@ -181,9 +181,17 @@ def test_roles_that_differ_in_their_command_run_it_by_rank() -> None:
     assert said == ["lead\n", "follow\n", "follow\n"]
 
 
+def test_roles_may_differ_in_variables_that_fairlot_sets() -> None:
+    address = [{"name": "MASTER_ADDR", "value": "k-master-0"}, {"name": "MASTER_PORT", "value": "23456"}]
+    spec = spec_of(roles("PyTorchJob", "pytorchReplicaSpecs", pod(env=address), pod()))
+    assert (spec["workers"], "variables" in spec) == (3, False)
+
+
 def test_roles_that_differ_in_more_are_refused() -> None:
     found = converted(roles("PyTorchJob", "pytorchReplicaSpecs", pod(), pod(image="other:1")))
     assert "Worker differs from Master" in refusals(found)
+    said = {line.source: line.text for line in found.report}
+    assert "may not have been read" in said["spec.pytorchReplicaSpecs.Worker.replicas"]
     assert "torchrun" in refusals(converted(roles("MPIJob", "mpiReplicaSpecs", pod(), pod())))
 
 
@@ -221,6 +229,7 @@ def test_a_train_job_takes_what_it_lacks_from_its_runtime() -> None:
     spec = spec_of(runtime, train)
     assert (spec["workers"], spec["environment"], spec["gpus_per_worker"]) == (2, "torch:2", 2)
     assert spec["command"] == "torchrun x.py"
+    assert Fate.DEFAULTED not in {line.fate for line in converted(runtime, train).report}
     other = {"runtimeRef": {"name": "other"}, "trainer": trainer}
     assert "environment" not in spec_of(train | {"spec": other})
 
