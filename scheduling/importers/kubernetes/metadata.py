@@ -10,6 +10,7 @@ QUEUE = "Fairlot has no queues. Choose the team when you submit the job: its sha
 MEANINGS = {
     "kueue.x-k8s.io/queue-name": QUEUE,
     "kueue.x-k8s.io/priority-class": "Use the field priority to order your own jobs.",
+    "kueue.x-k8s.io/pod-group-": "Each pod of the group becomes a job of its own. They do not start together.",
     "kueue.x-k8s.io/": "Fairlot schedules the job, without Kueue.",
     "kai.scheduler/queue": QUEUE,
     "runai/queue": QUEUE,
