@@ -19,6 +19,8 @@ GRES = re.compile(
     r"(?:gres[/:])?(?P<kind>[A-Za-z_]+)(?:[:=/](?P<type>[A-Za-z][\w.+-]*|\d+g\.\d+gb))?(?:[:=](?P<count>\d+)[kmgtKMGT]?)?(?:\(.*\))?"
 )
 COUNT = re.compile(r"(?:(?P<type>[A-Za-z][\w.+-]*|\d+g\.\d+gb):)?(?P<count>\d{1,6})")
+LISTED = re.compile(r"(?:[^,\[\]\s]|\[[^\[\]]*\])+")
+RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 PARTS = {"mps", "shard", "gpu_shard"}
 # By option, what its number counts GPUs for.
 PER = {"gres": "node", "gpus-per-node": "node", "tres-per-node": "node", "gpus": "job", "gpus-per-task": "task",
@@ -151,7 +153,7 @@ class _Reader:
 
     def _nodes(self) -> int | None:
         if "nodes" not in self.script:
-            return None
+            return self._listed_nodes()
         source, value = self.script.source("nodes"), self.script.value("nodes")
         least, _, most = value.partition("-")
         found = WHOLE.fullmatch(least.strip().lower())
@@ -165,6 +167,16 @@ class _Reader:
         else:
             self.draft.put("workers", nodes, source, "One worker for each node.")
         return nodes
+
+    def _listed_nodes(self) -> int | None:
+        """Returns the number of nodes that --nodelist names, and sets the workers; None if it names one or none."""
+        if "nodelist" not in self.script or (number := nodes_in(self.script.value("nodelist"))) < 2:
+            return None
+        self.draft.put(
+            "workers", number, self.script.source("nodelist"),
+            f"{number} nodes are listed, and each becomes a worker. Fairlot chooses the nodes.", Fate.APPROXIMATED,
+        )  # fmt: skip
+        return number
 
     def gpus_of_a_worker(self, gpus: tuple[str, int] | None, workers: int, tasks: int) -> int:
         """Returns the number of GPUs of each worker, and sets it."""
@@ -229,6 +241,18 @@ class _Reader:
                 self.report.dropped(source, "Another option already sets the memory.")
             else:
                 self.draft.amount("memory", number, source, f"{times} times." if times > 1 else "")
+
+
+def nodes_in(nodes: str) -> int:
+    """Returns the number of nodes in a list such as gpu[1-3,7],login; 0 if it is not known."""
+    number = 0
+    for part in LISTED.findall(nodes):
+        each = 1
+        for ranges in re.findall(r"\[([^\[\]]*)\]", part):
+            pieces = [RANGE.fullmatch(piece.strip()) for piece in ranges.split(",")]
+            each *= sum(int(piece[2] or piece[1]) - int(piece[1]) + 1 if piece else 0 for piece in pieces)
+        number += each
+    return 0 if "/" in nodes or "$" in nodes else number
 
 
 def models_in(constraint: str) -> list[str]:

@@ -45,6 +45,10 @@ FROM_HOSTNAME = re.compile(
     r"^([ \t]*(?:export[ \t]+)?\w+=)([\"']?)(?:\$\(hostname\b[^)\n]*\)|`hostname\b[^`\n]*`)\2[ \t]*$",
     re.MULTILINE,
 )
+# A reference to an argument of the script. Functions have arguments of their own, and programs such as awk fields.
+ARGUMENT = re.compile(r"\$(?:[1-9@*#]|\{[1-9@*#][^{}\n]*\})")
+FUNCTION = re.compile(r"^[ \t]*(?:function[ \t]+[\w-]+|[\w-]+[ \t]*\(\))", re.MULTILINE)
+IN_QUOTES = re.compile(r"'[^'\n]*'")
 MOST_REMARKS, MOST_VARIABLES = 30, 60
 # Options of srun that choose nodes or parts of the job.
 PLACED = {
@@ -262,6 +266,13 @@ def _remarks(plain: str, report: Report, lines: _Lines) -> None:
         if found := pattern.search(plain):
             said = found[0].strip(" \n;&|()`$!").split("\n")[-1][:60]
             report.approximated(f"line {lines.first(re.escape(said.split(' ')[0]))}: {said}", "command", what)
+    found = None if FUNCTION.search(plain) else ARGUMENT.search(IN_QUOTES.sub("''", plain))
+    if found:
+        report.approximated(
+            f"line {lines.first(re.escape(found[0]))}: {found[0][:40]}", "command",
+            "sbatch passes arguments to a script. Here it has none: write the values into the script, for example with"
+            " set -- VALUE as its first line.",
+        )  # fmt: skip
     paths = list(dict.fromkeys(PATHS.findall(plain)))
     if paths:
         named = ", ".join(paths[:4])

@@ -67,7 +67,7 @@ def put_settings(script: BatchScript, draft: JobDraft) -> None:
     if "requeue" in script:
         draft.report.mapped(script.source("requeue"), "", "Fairlot always starts a preempted job again.")
     for name, consequence in WITHOUT.items():
-        if name in script:
+        if name in script and not draft.report.covers(script.source(name)):
             draft.report.dropped(script.source(name), consequence)
 
 

@@ -39,6 +39,9 @@ def refusals(found: Conversion) -> str:
         ("--nodes=2\n--gres=gpu:a100:4", {"workers": 2, "generations": ["A100-40GB", "A100-80GB"]}),
         ("--gres gpu:v100:1 # one", {"gpus_per_worker": 1, "generations": ["V100"]}),
         ("-G 8 -N2", {"workers": 2, "gpus_per_worker": 4}),
+        ("-w gpu[01-02,7],login --gpus-per-node=8", {"workers": 4, "gpus_per_worker": 8}),
+        ("-w gpu1 --gpus-per-node=8", {"workers": None, "gpus_per_worker": 8}),
+        ("-N2 -w gpu[1-3] --gpus-per-node=8", {"workers": 2, "gpus_per_worker": 8}),
         ("-G h100:2", {"gpus_per_worker": 2, "generations": ["H100"]}),
         ("-N 2 --ntasks-per-node=4 --gpus-per-task=1 -c 8", {"workers": 2, "gpus_per_worker": 4, "cpu": 32}),
         ("-n 8 --ntasks-per-node=4 --gres=gpu:4", {"workers": 2, "gpus_per_worker": 4}),
@@ -181,3 +184,17 @@ def test_the_address_of_a_node_is_looked_up(tmp_path: Path) -> None:
     )
     said = run(spec, tmp_path, rank=1, FAIRLOT_HOSTFILE=str(tmp_path / "hosts"))
     assert said == "localhost\nworker-1\n127.0.0.1 localhost\n1\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "source"),
+    [
+        ("python x.py --config $1", "line 4: $1"),
+        ('ls\npython x.py "${@:2}"', "line 5: ${@:2}"),
+        ("awk '{print $1}' x", ""),
+        ('run() { python "$1"; }\nrun x.py', ""),
+    ],
+)
+def test_arguments_of_the_script_are_reported(body: str, source: str) -> None:
+    said = [line.source for line in converted("-G1", body).report if "passes arguments" in line.text]
+    assert said == ([source] if source else [])
