@@ -127,7 +127,8 @@ def _app(app: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     drop_each(app, {
         **LEFT_OUT, "secrets": "Create the secrets in Fairlot. The variables refer to them by name.",
         "instances": "The job is submitted once. Submit it again for more copies.",
-        "healthChecks": "The job answers no requests.", "readinessChecks": "The job answers no requests.",
+        "healthChecks": "Only a service with a port is checked, and only if the list has a check.",
+        "readinessChecks": "Only a service with a port is checked, and only if the list has a check.",
         "upgradeStrategy": "A job is not rolled out.",
     })  # fmt: skip
     return (

@@ -71,11 +71,11 @@ def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
 
 
 def _job(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
-    drop_each(fields, IN_JOB)
     parts = {one.text("name"): one for one in fields.sections("prerequisites")}
     roles = [_role(name, fields, parts) for name in fields.section("taskRoles")]
     if not roles:
         report.refused_at(fields.at("taskRoles"), "The job has no task roles.")
+    drop_each(fields, IN_JOB)
     works: list[Work] = []
     counts = {role.name: role.fields.whole("instances", 1) or 1 for role in roles}
     for role in roles:
@@ -109,6 +109,12 @@ def _role(name: str, fields: Fields, parts: Mapping[str, Fields]) -> Role:
     for deployment in fields.sections("deployments"):
         if wanted and deployment.text("name") == wanted:
             steps = deployment.section("taskRoles", name)
+            fields.report.mapped(
+                deployment.path, "command", "Its commands run before and after those of the roles."
+            )
+            for part in (fields.section("defaults"), fields.section("default")):
+                if "deployment" in part:
+                    fields.report.mapped(part.at("deployment"), "command", "The deployment that is used.")
             role.before, role.after = steps.texts("preCommands"), steps.texts("postCommands")
     return role
 

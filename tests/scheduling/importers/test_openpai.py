@@ -15,13 +15,17 @@ def test_a_task_role_becomes_a_job() -> None:
 
 
 def test_expressions_are_filled_in_and_secrets_become_variables() -> None:
-    (work,) = convert(SAMPLES["openpai-distributed"]).works
+    found = convert(SAMPLES["openpai-distributed"])
+    (work,) = found.works
     command = work.spec["command"]
     assert "wget https://example.org/cifar.tar.gz" in command
     assert '--model resnet20 --bs 32 --token "$TOKEN" --rank $PAI_TASK_INDEX' in command
     assert command.index("echo begin") < command.index("wget") < command.index("echo end")
     assert 'export PAI_TASK_INDEX="$RANK"' in command
     assert work.spec["secrets"] == {"TOKEN": "token"}
+    fates = {line.source: line.fate for line in found.report}
+    assert fates["defaults.deployment"] == fates["deployments[0]"] == Fate.MAPPED
+    assert "deployments" not in fates
 
 
 def test_roles_that_need_each_others_hosts_are_refused() -> None:
