@@ -93,7 +93,8 @@ def _bodies(document: dict[str, Any], operation: dict[str, Any]) -> list[str]:
 
     `document` is the API's OpenAPI document, which contains `operation`.
     """
-    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    # A call that takes files has no schema of JSON, and gets the bodies without fields.
+    schema = operation["requestBody"]["content"].get("application/json", {}).get("schema", {})
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     names = list(schema.get("properties", {}))
