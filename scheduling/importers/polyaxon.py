@@ -265,10 +265,10 @@ def _put(template: Fields, draft: JobDraft) -> bool:
             "command",
         )
         return False
-    if template := template_in(" ".join(words)):
+    if unfilled := template_in(" ".join(words)):
         draft.report.refused_at(
             container.at("args" if container.texts("args") else "command"),
-            f"Polyaxon fills in {template[:60]}, and the text does not say with what. Give the input a value, or write"
+            f"Polyaxon fills in {unfilled[:60]}, and the text does not say with what. Give the input a value, or write"
             " the value in its place.",
             "command",
         )
