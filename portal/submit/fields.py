@@ -157,7 +157,7 @@ class Fields:
         return texts | numbers | ({name: None for name in OPTIONAL if not getattr(self, name).strip()})
 
     def _retries(self) -> dict[str, Any]:
-        codes = re.findall(r"[^\s,]+", self.retry_exit_codes)
+        codes = re.findall(r"[^\s,]+", self.retry_exit_codes, flags=re.ASCII)
         return {
             "times": read_number(self.retry_times.strip()),
             "exit_codes": [read_number(code) for code in codes],

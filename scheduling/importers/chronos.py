@@ -64,7 +64,7 @@ def recognise(source: Source) -> bool:
     ):
         return False
     schedule = data.get("schedule")
-    if isinstance(schedule, str) and re.match(r"R\d*/", schedule):
+    if isinstance(schedule, str) and re.match(r"R\d*/", schedule, flags=re.ASCII):
         return True
     return isinstance(data.get("parents"), list) and "command" in data
 
@@ -141,7 +141,7 @@ def _schedule(fields: Fields, draft: JobDraft) -> list[Work]:
         zone = put_zone(draft, fields.text("scheduleTimeZone"), fields.at("scheduleTimeZone"), options)
     drop_each(fields, {"scheduleTimeZone": "The time zone is UTC."})
     written = fields.text("schedule").strip()
-    head = re.match(r"R(\d*)/([^/]*)", written)
+    head = re.match(r"R(\d*)/([^/]*)", written, flags=re.ASCII)
     times, start = (head[1], head[2]) if head else ("", written)
     if not start and times == "1":
         draft.report.approximated(fields.at("schedule"), "", "It runs once, at once. Submit the job.")

@@ -17,12 +17,12 @@ OF_BASH = re.compile(
     r"\$\{\w+(?:\[|::|:-?\s*\d|//?|\^|,|@)|\$\{!|\w\+?=\(|set\s+-\S*o?\s*pipefail|-o\s+pipefail|\{\w+\.\.\w+\}|\$'|"
     r"\becho\s+-\w*e|\b(?:conda|mamba)\s+activate\b|\$\{?(?:RANDOM|BASH\w*|PIPESTATUS|SECONDS)\b|"
     r"[;&|]\s*source\s|\[\s[^\]\n]*\s==\s",
-    re.MULTILINE,
+    re.MULTILINE | re.ASCII,
 )
 NEEDS_ROOT = re.compile(
     r"(?:^|[;&|(]|\bthen\b|\bdo\b)\s*(sudo|apt|apt-get|yum|dnf|apk|mount|modprobe|sysctl|service|systemctl|chown|docker)"
     r"\s+(?!-h|--help|--version)",
-    re.MULTILINE,
+    re.MULTILINE | re.ASCII,
 )
 # The names of the workers' hosts, one a line, in order of rank.
 HOSTS = '"$(if [ -r "${FAIRLOT_HOSTFILE:-}" ]; then cut -d " " -f 1 "$FAIRLOT_HOSTFILE"; else echo "$MASTER_ADDR"; fi)"'

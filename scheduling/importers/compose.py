@@ -26,7 +26,8 @@ from scheduling.importers.resources import put_cpus, put_memory
 from scheduling.importers.services import finish_service, put_replicas
 
 HOST = re.compile(
-    r"https?://(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\])(?::\S*?)?(/[^\s\"'|;)]*)?(?=[\s\"'|;)]|$)"
+    r"https?://(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\])(?::\S*?)?(/[^\s\"'|;)]*)?(?=[\s\"'|;)]|$)",
+    re.ASCII,
 )
 ALONE = "Fairlot gives each worker a network of its own"
 LEFT_OUT = {

@@ -20,20 +20,23 @@ HARMLESS = re.compile(
 VALUES = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|"
     r"sk-[A-Za-z0-9_-]{20,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[A-Z0-9]{16}|ASIA[A-Z0-9]{16}|AIza[\w-]{30,}|"
-    r"nvapi-[\w-]{20,}|dckr_pat_[\w-]{16,}|eyJ[\w-]{15,}\.eyJ[\w-]{10,}\.[\w-]+)"
+    r"nvapi-[\w-]{20,}|dckr_pat_[\w-]{16,}|eyJ[\w-]{15,}\.eyJ[\w-]{10,}\.[\w-]+)",
+    re.ASCII,
 )
-IN_URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"$<{]*:([^\s/@'\"]+)@", re.IGNORECASE)
+IN_URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"$<{]*:([^\s/@'\"]+)@", re.IGNORECASE | re.ASCII)
 LEAST_TOKEN, LEAST_PASSWORD = 8, 1
 # An assignment or an option in a script, whose value is no reference to a variable.
 ASSIGNED = re.compile(
     r"(?:^|[\s;&|(])(?:export\s+|set\s+|--?)?([A-Za-z_][\w-]*)(?:=|\s+(?=[A-Za-z0-9]{24,}\b))(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|)]+)",
-    re.MULTILINE,
+    re.MULTILINE | re.ASCII,
 )
-LOGIN = re.compile(r"\bwandb\s+login\s+(?:--\S+\s+)*([A-Za-z0-9]{32,})|\s--password[ =]([^\s$'\"<]\S*)")
+LOGIN = re.compile(
+    r"\bwandb\s+login\s+(?:--\S+\s+)*([A-Za-z0-9]{32,})|\s--password[ =]([^\s$'\"<]\S*)", re.ASCII
+)
 PLACEHOLDER = re.compile(
     r"|<.*|\[.*\]|\{.*\}|\$.*|%.*%|x{3,}|\*{2,}|\.{3,}|…|null|none|true|false|change[_-]?me.*|todo|\d{1,6}|"
     r"(?:your|my|insert|enter|replace|put|add)[-_ ].*|.*[-_ ](?:here|goes[-_ ]here)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ IN_EXPERIMENT = {
     "min_validation_period",
     "profiling",
 }
-TRIAL = re.compile(r"[\w.]+:[A-Za-z_]\w*")
+TRIAL = re.compile(r"[\w.]+:[A-Za-z_]\w*", re.ASCII)
 ON_ONE_NODE = 8  # GPUs; Determined spreads larger trials over machines
 SEARCH = "Fairlot runs one trial. Submit a job for each set of values."
 TRAINING = "Only Determined's own library reads this. Let the program itself do it."

@@ -16,11 +16,12 @@ from scheduling.spec.job_spec import RESERVED_VARIABLES, VARIABLE_NAME, JobSpec,
 
 GIVEN = "Fairlot sets this variable itself."
 # Programs that start others on hosts, and their options that name the hosts.
-LAUNCHER = re.compile(r"\b(?:mpirun|mpiexec|horovodrun|deepspeed|pdsh|clush)\b")
+LAUNCHER = re.compile(r"\b(?:mpirun|mpiexec|horovodrun|deepspeed|pdsh|clush)\b", re.ASCII)
 ON_HOSTS = re.compile(
-    r"\s(?:(?P<file>--?(?:hostfile|machinefile))|-H|--?hosts?)(?:=|[ \t]+)[\"']?(?P<hosts>[^\s\"']+)"
+    r"\s(?:(?P<file>--?(?:hostfile|machinefile))|-H|--?hosts?)(?:=|[ \t]+)[\"']?(?P<hosts>[^\s\"']+)",
+    re.ASCII,
 )
-LOCAL = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::\d+)?")
+LOCAL = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::\d+)?", re.ASCII)
 
 
 class JobDraft:

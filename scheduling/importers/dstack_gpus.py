@@ -38,7 +38,7 @@ def read_text(text: str) -> Wanted:
             wanted.vendor = part.lower()
         elif re.fullmatch(r"\d*(\.\.)?\d*", part, re.ASCII) and part not in {"", ".."}:
             wanted.count = part
-        elif re.search(r"\d\s*g", part, re.IGNORECASE) and SIZE.fullmatch(part):
+        elif re.search(r"\d\s*g", part, re.IGNORECASE, flags=re.ASCII) and SIZE.fullmatch(part):
             wanted.memory = part
         elif part:
             wanted.names += [one.strip() for one in part.split(",") if one.strip()]
@@ -87,7 +87,11 @@ def _names(wanted: Wanted, path: str, draft: JobDraft) -> None:
         return
     exact = wanted.memory if wanted.memory and ".." not in wanted.memory else ""
     draft.generations(
-        [f"{one}-{exact}" if exact and not re.search(r"\dGB", one) else one for one in usable], path
+        [
+            f"{one}-{exact}" if exact and not re.search(r"\dGB", one, flags=re.ASCII) else one
+            for one in usable
+        ],
+        path,
     )
     if wanted.vendor and not usable:
         draft.report.approximated(

@@ -15,7 +15,7 @@ from scheduling.importers.report import Fate
 from scheduling.spec.job_spec import RESERVED_VARIABLES, VARIABLE_NAME
 
 # A value that only refers to a variable of the person who submits: $HF_TOKEN, ${HF_TOKEN}, ${{ env.HF_TOKEN }}.
-ONLY_A_REFERENCE = re.compile(r"\s*\$(?:\w+|\{\s*\w+\s*(?:[:?][^}]*)?\}|\{\{\s*[\w.]+\s*\}\})\s*")
+ONLY_A_REFERENCE = re.compile(r"\s*\$(?:\w+|\{\s*\w+\s*(?:[:?][^}]*)?\}|\{\{\s*[\w.]+\s*\}\})\s*", re.ASCII)
 CONFIDENTIAL_NAME = "The name of this variable is confidential, so it is left out."
 DEVICES = "Fairlot gives a worker its GPUs. A program sees no others."
 

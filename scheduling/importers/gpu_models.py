@@ -11,7 +11,7 @@ from scheduling.importers.gpus import model_of
 # Accelerators that are no GPUs. Fairlot does not schedule them.
 NO_GPU = re.compile(
     r"(?:google[:/-]?)?(?:tpu|v\d[ep]?(?:lite)?(?:pod)?-\d)|inferentia|trainium|neuron|tenstorrent|n150|n300|ascend",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 # Memory in GB of the models that exist with it, by the model as `model_of` gives it.
 MEMORY: dict[str, tuple[int, ...]] = {

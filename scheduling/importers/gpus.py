@@ -12,10 +12,10 @@ MODEL = re.compile(
     r"(?:rtx|gtx|quadro|geforce)*[ _-]*(?:rtx|gtx)?[ _-]*a?(?:1060|1070|1080|2060|2070|2080|3060|3070|3080|3090|4060|"
     r"4070|4080|4090|5070|5080|5090|2000|4000|4500|5000|5500|6000|8000)(?:[ _-]*ti)?(?:[ _-]*super)?(?:[ _-]*ada)?|"
     r"titan[ _-]*(?:xp|x|v|rtx)|mi(?:50|60|100|210|250x?|300[ax]?|308x|325x|350x|355x)|gaudi[ _-]*[23]?)(?![a-z]*\d)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )  # fmt: skip
-MEMORY = re.compile(r"(?<![0-9a-z.])(\d{1,3})[ _-]?g(?:i?b)?(?![a-z0-9])", re.IGNORECASE)
-SLICE = re.compile(r"mig|\d+g\.\d+gb", re.IGNORECASE)
+MEMORY = re.compile(r"(?<![0-9a-z.])(\d{1,3})[ _-]?g(?:i?b)?(?![a-z0-9])", re.IGNORECASE | re.ASCII)
+SLICE = re.compile(r"mig|\d+g\.\d+gb", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def model_of(name: str) -> tuple[str, int]:
     found = MODEL.search(name.replace("_", "-"))
     memory = MEMORY.search(name)
     model = re.sub(r"[ _-]|quadro|geforce|(?:nvidia)", "", found[1].lower()) if found else ""
-    return re.sub(r"^(?:rtx|gtx)(?=a?\d)", "", model), int(memory[1]) if memory else 0
+    return re.sub(r"^(?:rtx|gtx)(?=a?\d)", "", model, flags=re.ASCII), int(memory[1]) if memory else 0
 
 
 def is_slice(name: str) -> bool:

@@ -50,5 +50,5 @@ def started_by(image: str) -> tuple[str, str] | None:
     """Returns the program that the image's entrypoint runs and its default arguments; None if this is not known."""
     name = image.split("@", maxsplit=1)[0]
     name = re.sub(r":[^/:]*$", "", name)
-    name = re.sub(r"^[\w.-]+(?:\.[\w-]+)+(?::\d+)?/|^localhost(?::\d+)?/", "", name)
+    name = re.sub(r"^[\w.-]+(?:\.[\w-]+)+(?::\d+)?/|^localhost(?::\d+)?/", "", name, flags=re.ASCII)
     return ENTRYPOINTS.get(name if "/" in name else f"library/{name}")

@@ -6,7 +6,8 @@ import re
 
 REFERENCE = re.compile(
     r"\$(?:(?P<escaped>\$)|(?P<plain>[A-Za-z_]\w*)|"
-    r"\{(?P<name>[A-Za-z_]\w*)(?:(?P<kind>:?[-?+])(?P<rest>[^{}]*))?\})"
+    r"\{(?P<name>[A-Za-z_]\w*)(?:(?P<kind>:?[-?+])(?P<rest>[^{}]*))?\})",
+    re.ASCII,
 )
 
 

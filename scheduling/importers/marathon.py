@@ -261,7 +261,9 @@ def _names_of_ports(app: Fields, container: Fields) -> list[str]:
 
 def _listens(app: Fields) -> bool:
     """Returns whether an app without ports listens at the port that Marathon gives to every app."""
-    return bool(re.search(r"\$\{?PORT(?:0|_0)?\b", app.text("cmd"))) or bool(app.items("healthChecks"))
+    return bool(re.search(r"\$\{?PORT(?:0|_0)?\b", app.text("cmd"), flags=re.ASCII)) or bool(
+        app.items("healthChecks")
+    )
 
 
 def _port(number: int, path: str, draft: JobDraft) -> None:

@@ -20,7 +20,7 @@ from scheduling.importers.reading import Source
 from scheduling.importers.report import Fate, Report, Work
 from scheduling.importers.resources import no_gpus, put_cpus, put_gpus
 
-EXPRESSION = re.compile(r"<%\s*\$(\w+)((?:\.[\w-]+|\[\d+\])*)\s*%>")
+EXPRESSION = re.compile(r"<%\s*\$(\w+)((?:\.[\w-]+|\[\d+\])*)\s*%>", re.ASCII)
 MIB = 2**20
 FAILS = "A job fails as soon as one of its workers fails, and succeeds when all have ended."
 NO_RETRY = "Fairlot starts a preempted job again, and does not retry a program that fails."
@@ -199,7 +199,11 @@ def _command(role: Role, counts: Mapping[str, int], draft: JobDraft) -> None:
     script = "\n".join(_filled(one, role, source, draft) for one in lines)
     others = [name for name in counts if name != role.name]
     for other in others:
-        if re.search(rf"PAI_(?:TASK_ROLE|HOST_IP|PORT_LIST|{re.escape(other)})\w*{re.escape(other)}", script):
+        if re.search(
+            rf"PAI_(?:TASK_ROLE|HOST_IP|PORT_LIST|{re.escape(other)})\w*{re.escape(other)}",
+            script,
+            flags=re.ASCII,
+        ):
             draft.report.refused_at(
                 source, f"The commands need the hosts of the task role {shown(other)}. Workers of different roles"
                     f" cannot be"
@@ -214,7 +218,7 @@ def _command(role: Role, counts: Mapping[str, int], draft: JobDraft) -> None:
     given[f"PAI_PORT_LIST_{role.name}_0"] = '"$MASTER_PORT"'
     given = {name: text for name, text in given.items() if re.fullmatch(r"\w+", name, re.ASCII)}
     put_command(draft, script, source, given=given)
-    for name in dict.fromkeys(re.findall(r"\bPAI_\w+", script)):
+    for name in dict.fromkeys(re.findall(r"\bPAI_\w+", script, flags=re.ASCII)):
         if not used_in(name, given):
             draft.report.remark(
                 Fate.DROPPED, f"{source}: ${shown(name)}", "command", "This variable is not set."
@@ -225,9 +229,9 @@ def _filled(text: str, role: Role, at: str, draft: JobDraft) -> str:
     """Returns a command with its expressions replaced. A secret becomes a variable."""
 
     def value_of(found: re.Match[str]) -> str:
-        path = re.findall(r"[\w-]+", found[2])
+        path = re.findall(r"[\w-]+", found[2], flags=re.ASCII)
         if found[1] == "secrets" and len(path) == 1:
-            name = re.sub(r"\W", "_", path[0]).upper()
+            name = re.sub(r"\W", "_", path[0], flags=re.ASCII).upper()
             name = name if not name[:1].isdigit() else f"SECRET_{name}"
             put_secret(draft, name, role.root.section("secrets").at(path[0]))
             return f'"${name}"'

@@ -20,8 +20,8 @@ from scheduling.importers.services import finish_service, put_replicas
 from scheduling.importers.timetables import put_cron, put_repeats, zone_of
 
 MOST_RUNS = 64  # of a matrix
-EXPRESSION = re.compile(r"\{\{\s*(?:params\.|inputs\.)?(\w+)(?:\.(as_arg|value))?\s*\}\}")
-GLOBALS = re.compile(r"\{\{\s*globals\.(\w+)\s*\}\}")
+EXPRESSION = re.compile(r"\{\{\s*(?:params\.|inputs\.)?(\w+)(?:\.(as_arg|value))?\s*\}\}", re.ASCII)
+GLOBALS = re.compile(r"\{\{\s*globals\.(\w+)\s*\}\}", re.ASCII)
 REFERENCES = ("hubRef", "pathRef", "urlRef", "dagRef")
 ROLES = ("master", "chief", "launcher", "worker", "ps", "evaluator", "scheduler")
 FOLDER = "${FAIRLOT_CHECKPOINT_DIR}"
@@ -337,4 +337,4 @@ def _schedule(schedule: Fields, draft: JobDraft) -> list[Work]:
 def _moment(text: str) -> str:
     """Returns a date and time with a time zone, which is UTC if the text has none."""
     plain = text.strip().replace(" ", "T")
-    return plain if not plain or re.search(r"(?:Z|[+-]\d\d:?\d\d)$", plain) else f"{plain}Z"
+    return plain if not plain or re.search(r"(?:Z|[+-]\d\d:?\d\d)$", plain, flags=re.ASCII) else f"{plain}Z"

@@ -32,7 +32,7 @@ TAGS = {"str", "int", "float", "bool", "null", "map", "seq", "set", "!"}
 SIMPLE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 LONGEST_KEY = 300
 TEMPLATE = re.compile(r"\{\{.{0,300}?\}\}|\{%.{0,300}?%\}|<%.{0,300}?%>", re.DOTALL)
-PARAMETER = re.compile(r"\$\{[^}]{0,300}\}|\$[A-Za-z_]\w*")
+PARAMETER = re.compile(r"\$\{[^}]{0,300}\}|\$[A-Za-z_]\w*", re.ASCII)
 # YAML 1.1 as Kubernetes reads it (go-yaml 2): y and n are booleans, and 22:30 is a text.
 BOOLS = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),

@@ -48,7 +48,7 @@ OTHERS = {
     "cluster_name",
 }
 BUCKETS = ("s3://", "gs://", "r2://", "https://", "cos://", "oci://", "azure://", "nebius://", "hf://")
-IMAGE = re.compile(r"[\w.:-]+(?:/[\w.-]+)+:[\w.-]+\Z")  # of a container: with a slash and a tag
+IMAGE = re.compile(r"[\w.:-]+(?:/[\w.-]+)+:[\w.-]+\Z", re.ASCII)  # of a container: with a slash and a tag
 NO_CLOUD = "Fairlot has no clouds or regions. Choose the cluster when you submit the job."
 NO_DISK = "A worker's local disk has the size that the node gives."
 # By variable that SkyPilot sets, the shell expression for its value.

@@ -13,9 +13,9 @@ LONGEST = 65_536
 MOST_BYTES = 120_000  # the text becomes one argument of a program, for which Linux has a limit
 # Options that neither read files nor change where packages come from.
 OPTIONS = ("--hash", "--no-binary", "--only-binary", "--pre", "--prefer-binary", "--require-hashes")
-OPTION = re.compile(r"(?:^|\s)(-{1,2}[A-Za-z][-A-Za-z]*)")
+OPTION = re.compile(r"(?:^|\s)(-{1,2}[A-Za-z][-A-Za-z]*)", re.ASCII)
 # A path or file URL: pip would read files of the machine, and the same text would not name the same packages.
-A_PATH = re.compile(r"(?:^|@\s*|\s)(?:\.{0,2}/|\.\.?(?:$|\s|\[)|~|file:)", re.IGNORECASE)
+A_PATH = re.compile(r"(?:^|@\s*|\s)(?:\.{0,2}/|\.\.?(?:$|\s|\[)|~|file:)", re.IGNORECASE | re.ASCII)
 
 
 def _only_packages(text: str) -> str:
@@ -23,7 +23,7 @@ def _only_packages(text: str) -> str:
     if len(text.encode()) > MOST_BYTES:
         raise RefusedAt((), f"has more than {MOST_BYTES} bytes")
     for number, line in enumerate(text.split("\n"), start=1):
-        plain = re.sub(r"(^|\s)#.*", "", line)
+        plain = re.sub(r"(^|\s)#.*", "", line, flags=re.ASCII)
         if "\0" in plain or any(ord(char) < 32 and char != "\t" for char in plain.rstrip("\r")):
             raise RefusedAt((), f"line {number} contains control characters")
         for option in OPTION.findall(plain):

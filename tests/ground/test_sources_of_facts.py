@@ -55,6 +55,8 @@ EXCEPTIONS = {
     "portal/sessions/http.py": "an answer with its status and its code",
     "scheduling/backends/kubernetes/checking.py": "Kubernetes names a policy that denies in its message alone",
     "scheduling/backends/kubernetes/orders.py": "Kubernetes says that a field is immutable in its message alone",
+    "scheduling/importers/reading.py": "the text of a foreign file",
+    "scheduling/importers/slurm/__init__.py": "the text of a foreign file",
 }
 
 

@@ -219,7 +219,7 @@ def test_a_user_brings_a_script_and_gets_its_result(people: People, tmp_path: Pa
     page = bob.page
     page.goto("/submit/")
     page.get_by_label("Name").fill("my script")
-    page.get_by_label("Command").fill("python hello.py")
+    page.get_by_label("Command", exact=True).fill("python hello.py")
     page.get_by_label("Files, or one archive").set_input_files(
         {"name": "hello.py", "mimeType": "text/x-python", "buffer": SCRIPT}
     )
@@ -305,7 +305,7 @@ def submit_the_digits(page: Page) -> int:
         page.get_by_role("region", name="Before you submit"),
     )
     page.get_by_label("Name").fill("digits: my first")
-    page.get_by_label("Command").fill(DIGITS.format(steps=STEPS))
+    page.get_by_label("Command", exact=True).fill(DIGITS.format(steps=STEPS))
     page.get_by_label("Environment").select_option("python")
     page.get_by_label("V100").check()
     page.get_by_label("Checkpoint grace, in seconds").fill("10")

@@ -46,8 +46,8 @@ SHORT = {
     "version", "k": "no-kill", "I": "immediate",
 }  # fmt: skip
 SAME = {"tasks-per-node": "ntasks-per-node", "workdir": "chdir", "share": "oversubscribe"}
-HETEROGENEOUS = re.compile(r"#(?:SBATCH)\s+(?:hetjob|packjob)\b")
-OTHERS = re.compile(r"#(PBS|BSUB|COBALT|DW|BB|OAR|MSUB|FLUX)\b")
+HETEROGENEOUS = re.compile(r"#(?:SBATCH)\s+(?:hetjob|packjob)\b", re.ASCII)
+OTHERS = re.compile(r"#(PBS|BSUB|COBALT|DW|BB|OAR|MSUB|FLUX)\b", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from scheduling.importers.slurm.directives import BatchScript
 WHOLE = re.compile(r"(\d{1,7})(k?)", re.ASCII)
 # gpu, gpu:4, gpu:a100:4, gpu:a100:4(S:0-1)
 GRES = re.compile(
-    r"(?:gres[/:])?(?P<kind>[A-Za-z_]+)(?:[:=/](?P<type>[A-Za-z][\w.+-]*|\d+g\.\d+gb))?(?:[:=](?P<count>\d+)[kmgtKMGT]?)?(?:\(.*\))?"
+    r"(?:gres[/:])?(?P<kind>[A-Za-z_]+)(?:[:=/](?P<type>[A-Za-z][\w.+-]*|\d+g\.\d+gb))?(?:[:=](?P<count>\d+)[kmgtKMGT]?)?(?:\(.*\))?",
+    re.ASCII,
 )
-COUNT = re.compile(r"(?:(?P<type>[A-Za-z][\w.+-]*|\d+g\.\d+gb):)?(?P<count>\d{1,6})")
-LISTED = re.compile(r"(?:[^,\[\]\s]|\[[^\[\]]*\])+")
+COUNT = re.compile(r"(?:(?P<type>[A-Za-z][\w.+-]*|\d+g\.\d+gb):)?(?P<count>\d{1,6})", re.ASCII)
+LISTED = re.compile(r"(?:[^,\[\]\s]|\[[^\[\]]*\])+", re.ASCII)
 RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 PARTS = {"mps", "shard", "gpu_shard"}
 # By option, what its number counts GPUs for.
@@ -257,5 +258,5 @@ def nodes_in(nodes: str) -> int:
 
 def models_in(constraint: str) -> list[str]:
     """Returns the features of a constraint that name a GPU model, such as a100 or gpu_v100_32gb."""
-    words = [word for word in re.split(r"[|&\[\]()*,\s\"']+", constraint) if word]
+    words = [word for word in re.split(r"[|&\[\]()*,\s\"']+", constraint, flags=re.ASCII) if word]
     return [word for word in words if model_of(word)[0]]

@@ -19,35 +19,36 @@ BEGINS = (
     r"(?:^|[;&|(`!]|\b(?:then|do|else|exec|time|eval|if|while|sudo)\b|\$\(|(?<!\w)[A-Z_]{1,60}=\S{0,200}\s)[ \t]*"
     r"(?:timeout\s+\S{1,60}\s+)?"
 )
-SRUN = re.compile(rf"{BEGINS}srun\b(?P<rest>[^;&|]*)", re.MULTILINE)
-SUBMITS = re.compile(rf"{BEGINS}(?P<program>sbatch|salloc|scancel|sattach)\b", re.MULTILINE)
+SRUN = re.compile(rf"{BEGINS}srun\b(?P<rest>[^;&|]*)", re.MULTILINE | re.ASCII)
+SUBMITS = re.compile(rf"{BEGINS}(?P<program>sbatch|salloc|scancel|sattach)\b", re.MULTILINE | re.ASCII)
 ASKS = re.compile(
     rf"{BEGINS}(?P<program>squeue|sacct|sinfo|seff|sstat|sacctmgr|sprio|sshare|scontrol(?!\s+show\s+hostname))\b",
-    re.MULTILINE,
+    re.MULTILINE | re.ASCII,
 )
 ELSEWHERE = re.compile(
     rf"{BEGINS}(?P<program>mpirun|mpiexec|horovodrun|pdsh|ssh|clush|deepspeed(?=\s[^\n]*--hostfile))\b",
-    re.MULTILINE,
+    re.MULTILINE | re.ASCII,
 )
-MODULES = re.compile(rf"{BEGINS}(?P<program>module|ml|spack)\s+(?P<rest>[^\n;&|#]*)", re.MULTILINE)
+MODULES = re.compile(rf"{BEGINS}(?P<program>module|ml|spack)\s+(?P<rest>[^\n;&|#]*)", re.MULTILINE | re.ASCII)
 CONDA = re.compile(
     rf"{BEGINS}(?:(?:conda|mamba|micromamba|source|\.)\s+activate\s|(?:source|\.)\s+\S*(?:/bin/activate|conda\.sh))",
-    re.MULTILINE,
+    re.MULTILINE | re.ASCII,
 )
 CONTAINERS = re.compile(
-    rf"{BEGINS}(?P<program>singularity|apptainer|docker|podman|shifter|enroot)\b", re.MULTILINE
+    rf"{BEGINS}(?P<program>singularity|apptainer|docker|podman|shifter|enroot)\b", re.MULTILINE | re.ASCII
 )
 PATHS = re.compile(
-    r"(?<![\w.$}/-])/(?:home|scratch|gpfs|lustre|work|project|projects|nfs|data|mnt|users?|fs\w*|p|u)\d*/[\w.+-]+"
+    r"(?<![\w.$}/-])/(?:home|scratch|gpfs|lustre|work|project|projects|nfs|data|mnt|users?|fs\w*|p|u)\d*/[\w.+-]+",
+    re.ASCII,
 )
-VARIABLE = re.compile(r"\$\{?(SLURM\w*)")
+VARIABLE = re.compile(r"\$\{?(SLURM\w*)", re.ASCII)
 FROM_HOSTNAME = re.compile(
     r"^([ \t]*(?:export[ \t]+)?\w+=)([\"']?)(?:\$\(hostname\b[^)\n]*\)|`hostname\b[^`\n]*`)\2[ \t]*$",
-    re.MULTILINE,
+    re.MULTILINE | re.ASCII,
 )
 # A reference to an argument of the script. Functions have arguments of their own, and programs such as awk fields.
 ARGUMENT = re.compile(r"\$(?:[1-9@*#]|\{[1-9@*#][^{}\n]*\})")
-FUNCTION = re.compile(r"^[ \t]*(?:function[ \t]+[\w-]+|[\w-]+[ \t]*\(\))", re.MULTILINE)
+FUNCTION = re.compile(r"^[ \t]*(?:function[ \t]+[\w-]+|[\w-]+[ \t]*\(\))", re.MULTILINE | re.ASCII)
 IN_QUOTES = re.compile(r"'[^'\n]*'")
 MOST_REMARKS, MOST_VARIABLES = 30, 60
 # Options of srun that choose nodes or parts of the job.
@@ -146,7 +147,7 @@ def _first_worker(body: str, request: Request, report: Report) -> str:
 
 
 def _steps(plain: str, lines: _Lines) -> Iterator[Step]:
-    pattern = re.compile(r"^[^#\n]*\bsrun\b")
+    pattern = re.compile(r"^[^#\n]*\bsrun\b", re.ASCII)
     numbers = [at for at, line in enumerate(lines.lines, 1) if pattern.match(line)]
     for seen, found in enumerate(SRUN.finditer(plain)):
         options: dict[str, str] = {}
@@ -246,7 +247,7 @@ def _resolved(text: str, plain: str) -> str:
         values = re.findall(pattern, plain, re.MULTILINE)
         return str(values[0][1]) if len(values) == 1 else found[0]
 
-    return re.sub(r"\$\{?([A-Za-z_]\w*)\}?", value, text)
+    return re.sub(r"\$\{?([A-Za-z_]\w*)\}?", value, text, flags=re.ASCII)
 
 
 def _remarks(plain: str, report: Report, lines: _Lines) -> None:
@@ -283,11 +284,13 @@ def _remarks(plain: str, report: Report, lines: _Lines) -> None:
 
 
 def _tools(plain: str, steps: list[Step], variables: list[str], request: Request) -> list[str]:
-    wanted = ["srun"] if steps or re.search(r"\bsrun\b", plain) else []
-    if re.search(r"\bscontrol\b", plain) or any("NODELIST" in name for name in variables):
+    wanted = ["srun"] if steps or re.search(r"\bsrun\b", plain, flags=re.ASCII) else []
+    if re.search(r"\bscontrol\b", plain, flags=re.ASCII) or any("NODELIST" in name for name in variables):
         wanted.append("scontrol")
     if MODULES.search(plain):
-        wanted += [name for name in ("module", "ml", "spack") if re.search(rf"\b{name}\b", plain)]
+        wanted += [
+            name for name in ("module", "ml", "spack") if re.search(rf"\b{name}\b", plain, flags=re.ASCII)
+        ]
     return wanted
 
 

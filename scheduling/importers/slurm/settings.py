@@ -158,7 +158,7 @@ def _variables(script: BatchScript, draft: JobDraft) -> None:
     if "export" not in script:
         return
     source = script.source("export")
-    for part in re.split(r",(?=[A-Za-z_]\w*(?:=|,|$))", script.value("export")):
+    for part in re.split(r",(?=[A-Za-z_]\w*(?:=|,|$))", script.value("export"), flags=re.ASCII):
         name, equals, value = part.partition("=")
         if equals:
             draft.variable(name.strip(), value.strip("'\""), source)
