@@ -67,6 +67,12 @@ def found_in(text: str) -> list[tuple[str, int]]:
     return [*tokens, *urls]
 
 
+def values_in(text: str) -> list[str]:
+    """Returns the tokens in a text, and the passwords in its URLs if they are too long to be part of other words."""
+    passwords = [found[1] for found in IN_URL.finditer(text) if not is_placeholder(found[1])]
+    return [*VALUES.findall(text), *(one for one in passwords if len(one) >= LEAST_TOKEN)]
+
+
 def redacted(text: str) -> str:
     """Returns the text with "…" in place of tokens, private keys and passwords in URLs."""
     text = VALUES.sub("…", text)

@@ -38,7 +38,7 @@ def read_text(text: str) -> Wanted:
             wanted.vendor = part.lower()
         elif re.fullmatch(r"\d*(\.\.)?\d*", part, re.ASCII) and part not in {"", ".."}:
             wanted.count = part
-        elif re.search(r"\d\s*g", part, re.IGNORECASE, flags=re.ASCII) and SIZE.fullmatch(part):
+        elif re.search(r"\d\s*g", part, re.IGNORECASE | re.ASCII) and SIZE.fullmatch(part):
             wanted.memory = part
         elif part:
             wanted.names += [one.strip() for one in part.split(",") if one.strip()]

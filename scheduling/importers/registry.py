@@ -21,7 +21,7 @@ from scheduling.importers import (
     skypilot,
     slurm,
 )
-from scheduling.importers.credentials import has_credential, redacted
+from scheduling.importers.credentials import has_credential, redacted, values_in
 from scheduling.importers.reading import Source, Unreadable, Yaml, check_text, leaves, remark_doubtful
 from scheduling.importers.redaction import without_parts
 from scheduling.importers.report import Conversion, Line, Report, Work
@@ -111,7 +111,7 @@ def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ())
         )
     if not works and not report.refused:
         report.refused_at("", "The text contains nothing that Fairlot can run.")
-    _refuse_credentials(works, report)
+    _refuse_credentials(works, report, text)
     lines = without_parts(map(_redacted, report.lines), text)
     return Conversion(found.name, found.label, () if report.refused else tuple(works), lines)
 
@@ -120,11 +120,16 @@ def _redacted(line: Line) -> Line:
     return Line(line.fate, redacted(line.source), redacted(line.target), redacted(line.text))
 
 
-def _refuse_credentials(works: Sequence[Work], report: Report) -> None:
-    """Adds a refused line for each field of a specification that contains a credential, wherever it came from."""
+def _refuse_credentials(works: Sequence[Work], report: Report, text: str) -> None:
+    """Adds a refused line for each field of a specification that contains a credential, wherever it came from.
+
+    A converter may have taken the value apart, so credentials of the text are also looked for by themselves.
+    """
+    known = values_in(text)
     for work in works:
         for name, value in [*work.spec.items(), *work.options.items()]:
-            if has_credential(json.dumps(value, default=str)):
+            written = json.dumps(value, default=str, ensure_ascii=False)
+            if has_credential(written) or any(one in written for one in known):
                 report.refused_at(
                     "",
                     f"The field {name} would contain a credential. Store it as a secret, and name the secret.",
