@@ -230,7 +230,7 @@ def test_a_user_brings_a_script_and_gets_its_result(people: People, tmp_path: Pa
     expect(page.locator("#job-head")).to_contain_text("Succeeded", timeout=FINALLY)
     page.get_by_role("link", name="Files", exact=True).click()
     for name in ("work", "rank-0", "code"):
-        page.get_by_role("main").get_by_role("link", name=name, exact=True).click()
+        page.get_by_role("main").get_by_role("link", name=f"{name}/", exact=True).click()
     page.get_by_role("main").get_by_role("link", name="result.csv", exact=True).click()
     expect(page.get_by_role("cell", name="0.5")).to_be_visible()
     page.get_by_role("link", name="Clone").click()
