@@ -44,7 +44,8 @@ function dropped(event) {
   if (event.type !== "drop") return;
   const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.());
   const hasFolder = entries.some((entry) => entry?.isDirectory);
-  place.querySelector("[data-no-folders]").hidden = !hasFolder;
+  const refusal = place.querySelector("[data-no-folders]");
+  refusal.textContent = hasFolder ? refusal.dataset.noFolders : "";
   if (hasFolder) return;
   const field = document.getElementById(place.dataset.drops);
   field.files = event.dataTransfer.files;
