@@ -95,6 +95,8 @@ def by_hand(since: datetime, until: datetime) -> dict[tuple[int, int], Amounts]:
     found: dict[tuple[int, int], Amounts] = {}
     for one in ShareInterval.objects.filter(begins__lt=until, ends__gt=since):
         part = (min(one.ends, until) - max(one.begins, since)) / (one.ends - one.begins)
+        if part == 0:  # an empty interval has no rows
+            continue
         amounts = Amounts(*(getattr(one, name) for name in MEASURES)) * part
         key = one.tenant_id, one.generation_id
         found[key] = found.get(key, Amounts()) + amounts
