@@ -12,12 +12,13 @@ from django.db.models.functions import Now
 
 from accounting.access import audit
 from accounting.core.clock import now_from_database
-from accounting.core.errors import NotAllowed, Refused
+from accounting.core.errors import Refused
 from accounting.models import User
 from scheduling.backends.base import BackendError
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.core.enqueue import wake_deletions
 from scheduling.models import Job, JobStorage, Lease
+from scheduling.models.ownership import require_changeable
 from scheduling.retention import remove_files_of
 
 logger = logging.getLogger(__name__)
@@ -86,10 +87,7 @@ def delete_files(*, actor: User, job: Job) -> JobStorage:
     Raises NotAllowed unless the actor is the owner, a manager of the team or an operator. Raises Refused while the job
     may still use its files, and if they have been deleted.
     """
-    if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
-        raise NotAllowed(
-            "Only the owner, a manager of the team or an operator may delete the files of this job."
-        )
+    require_changeable(actor, job, "delete the files of this job")
     job = Job.objects.select_related("tenant").get(pk=job.pk)
     if not job.has_ended or job.leases.filter(state__in=Lease.OPEN).exists():
         raise Refused("The job has not ended and still uses its files. Cancel it first, or wait for its end.")

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from accounting.models import User
+from scheduling.jobs.explain import Explainer
 from scheduling.jobs.remedies import Remedy, RemedyCode, RemedyKind, remedies_of
 from scheduling.models import Job
 
@@ -20,9 +21,10 @@ class RemedyLink:
     url: str
 
 
-def links_of(job: Job, user: User) -> list[RemedyLink]:
-    """Returns the remedies of a waiting job that are open to `user`."""
-    return [RemedyLink(remedy, _url(job, remedy, user)) for remedy in remedies_of(job, reader=user)]
+def links_of(job: Job, user: User, explainer: Explainer) -> list[RemedyLink]:
+    """Returns the remedies of a waiting job that are open to `user`. `explainer` has explained the job to this user."""
+    found = remedies_of(job, reader=user, explainer=explainer)
+    return [RemedyLink(remedy, _url(job, remedy, user)) for remedy in found]
 
 
 def _url(job: Job, remedy: Remedy, user: User) -> str:

@@ -37,7 +37,7 @@ from portal.user_request import UserRequest
 from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.idle.actions import snooze_idle
 from scheduling.jobs.actions import cancel_job
-from scheduling.jobs.explain import explain
+from scheduling.jobs.explain import Explainer
 from scheduling.jobs.preemptible import set_preemptible
 from scheduling.jobs.remedies import apply_remedy
 from scheduling.jobs.run_times import run_time_of
@@ -251,13 +251,14 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
     user = request.user
     may_submit = has_role(user, Membership.Role.MEMBER)
     is_over = shown.has_ended or shown.state == Job.State.CANCELLING
+    explainer = Explainer(shown.cluster, user)
     lease, forecast, now = detail.present_lease(shown), detail.forecast_of(shown), timezone.now()
     may_change = not is_over and Job.objects.changeable_by(user).filter(pk=shown.pk).exists()
     return {
         "job": shown,
         "tab": tab,
-        "explanation": explain(shown, reader=user),
-        "remedies": links_of(shown, user),
+        "explanation": explainer.explain(shown),
+        "remedies": links_of(shown, user, explainer),
         "forecast": forecast,
         "run_time": run_time_of(shown, lease, forecast=forecast, now=now),
         "now": now,

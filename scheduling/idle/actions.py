@@ -16,7 +16,7 @@ from accounting.access import audit
 from accounting.access.permissions import require
 from accounting.actions.checks import check_choice, refused_if_taken
 from accounting.core.clock import now_from_database
-from accounting.core.errors import NotAllowed, Refused
+from accounting.core.errors import Refused
 from accounting.models import Membership, Tenant, User
 from accounting.notifications import mail
 from scheduling.core.event_texts import sentence_of
@@ -28,6 +28,7 @@ from scheduling.leases.history import note_now
 from scheduling.models import Cluster, GpuUse, IdleRule, Job, Lease
 from scheduling.models.event_codes import EventCode, Message
 from scheduling.models.idle import LONGEST_MINUTES
+from scheduling.models.ownership import require_changeable
 
 WHAT_FOLLOWS: dict[str, Step] = {
     IdleRule.Action.PREEMPTIBLE: Step.PREEMPTIBLE,
@@ -265,10 +266,7 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
     no idle GPUs or no idle rule applies. Also raises Refused if `until` is in the past or later than the rule allows,
     or if the reason is empty or too long.
     """
-    if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
-        raise NotAllowed(
-            "Only the owner, a manager of the team or an operator may snooze the idle warning of this job."
-        )
+    require_changeable(actor, job, "snooze the idle warning of this job")
     reason = reason.strip()
     use = (
         GpuUse.objects.unused()

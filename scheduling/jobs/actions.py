@@ -11,7 +11,6 @@ from django.db import transaction
 
 from accounting.access import audit
 from accounting.core.clock import now_from_database
-from accounting.core.errors import NotAllowed
 from accounting.models import Tenant, User
 from scheduling.core.enqueue import wake_operations
 from scheduling.core.locks import lock_schedule
@@ -21,6 +20,7 @@ from scheduling.leases.lifecycle import Event
 from scheduling.leases.reservations import withdraw
 from scheduling.models import Job, Lease, Operation
 from scheduling.models.event_codes import EventCode, Message
+from scheduling.models.ownership import require_changeable
 
 
 @transaction.atomic(durable=True)
@@ -39,8 +39,8 @@ def cancel_within(*, actor: User | None, job: Job, why: Message | None = None, c
     - `why`: the message for the job's history. By default, it says that `actor` cancelled the job.
     - `cause`: a value of Cause that says why the job lost its GPUs; empty for no value.
     """
-    if actor is not None and not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may cancel this job.")
+    if actor is not None:
+        require_changeable(actor, job, "cancel this job")
     lock_schedule(job.cluster_id)
     job = Job.objects.select_related("tenant").get(pk=job.pk)
     if job.has_ended or job.state == Job.State.CANCELLING:

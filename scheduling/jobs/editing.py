@@ -9,7 +9,7 @@ from django.db import transaction
 
 from accounting.access import audit
 from accounting.core.clock import now_from_database
-from accounting.core.errors import NotAllowed, Refused
+from accounting.core.errors import Refused
 from accounting.models import User
 from scheduling.core.locks import lock_schedule
 from scheduling.jobs.explain import Explainer
@@ -19,6 +19,7 @@ from scheduling.jobs.submitting import check_spec
 from scheduling.leases.history import History
 from scheduling.models import Job, JobLabel, Lease
 from scheduling.models.event_codes import EventCode, Message
+from scheduling.models.ownership import require_changeable
 from scheduling.spec.job_spec import JobSpec, SpecError
 
 EDITABLE = ("priority", "labels", "generations", "expected_hours", "deadline_hours")
@@ -36,8 +37,7 @@ def edit_job(*, actor: User, job: Job, changes: Mapping[str, Any]) -> Job:
     values and for fields that cannot be changed. Raises Refused for ended jobs and for replicas. Also raises Refused
     for GPU types if the job holds or has reserved GPUs, or if it could never run on the new types.
     """
-    if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may change this job.")
+    require_changeable(actor, job, "change this job")
     if unknown := [name for name in changes if name not in EDITABLE]:
         accepted = ", ".join(EDITABLE)
         raise SpecError(dict.fromkeys(unknown, f"cannot be changed after the submit; accepted: {accepted}"))

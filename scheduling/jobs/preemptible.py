@@ -7,12 +7,13 @@ from django.db import transaction
 
 from accounting.access import audit
 from accounting.core.clock import now_from_database
-from accounting.core.errors import NotAllowed, Refused
+from accounting.core.errors import Refused
 from accounting.models import User
 from scheduling.core.locks import lock_schedule
 from scheduling.leases.history import History
 from scheduling.models import Job, JobEvent
 from scheduling.models.event_codes import EventCode, Message
+from scheduling.models.ownership import require_changeable
 
 
 @transaction.atomic(durable=True)
@@ -23,8 +24,7 @@ def set_preemptible(*, actor: User, job: Job, preemptible: bool) -> Job:
     Raises NotAllowed unless the actor is the owner, a manager of the team or an operator. Raises Refused for ended
     jobs, and for replicas, because a replica always has the setting of its service.
     """
-    if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may change this job.")
+    require_changeable(actor, job, "change this job")
     code = EventCode.PREEMPTIBLE if preemptible else EventCode.SHARES_AGAIN
     why = Message.of(code, user=actor.get_username())
     return set_preemptible_within(actor=actor, job=job, preemptible=preemptible, why=why)

@@ -16,7 +16,7 @@ from django.db import transaction
 from accounting.access import audit
 from accounting.access.permissions import may
 from accounting.core.clock import now_from_database
-from accounting.core.errors import NotAllowed, Refused
+from accounting.core.errors import Refused
 from accounting.models import Membership, User
 from accounting.models.tenants import ids_with_role
 from fairshare.model import Reason
@@ -27,6 +27,7 @@ from scheduling.jobs.preemptible import set_preemptible
 from scheduling.leases.history import History
 from scheduling.models import Job, Node
 from scheduling.models.event_codes import EventCode, Message
+from scheduling.models.ownership import require_changeable
 
 HIGHEST_PRIORITY = 100
 TRIED_NOW = "tried_now"  # kind of the event of a job that a user lets start before its back-off ends
@@ -87,15 +88,16 @@ class Remedy:
         return _KINDS.get(self.code, RemedyKind.PAGE)
 
 
-def remedies_of(job: Job, *, reader: User) -> list[Remedy]:
+def remedies_of(job: Job, *, reader: User, explainer: Explainer | None = None) -> list[Remedy]:
     """Returns what `reader` can do so that the waiting job starts, or starts sooner; an empty list if it does not
     wait.
 
     Contains only what the reader may do: changes for those who may change the job, requests for managers, and so on.
+    `explainer` is one for the same reader that has explained the job; what it has read is not read again.
     """
     if job.state not in Job.WAITING:
         return []
-    return list(_Finder(job, reader).found())
+    return list(_Finder(job, reader, explainer or Explainer(job.cluster, reader)).found())
 
 
 def apply_remedy(*, actor: User, job: Job, code: str) -> None:
@@ -123,8 +125,7 @@ def try_now(*, actor: User, job: Job) -> Job:
     The number of failed attempts stays, so that the next pause is not shorter. Raises NotAllowed unless the actor is
     the owner, a manager of the team or an operator.
     """
-    if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may change this job.")
+    require_changeable(actor, job, "change this job")
     lock_schedule(job.cluster_id)
     job = Job.objects.select_related("tenant").get(pk=job.pk)
     if job.not_before is None or job.state not in Job.WAITING:
@@ -145,15 +146,12 @@ class _Finder:
 
     job: Job
     reader: User
+    explainer: Explainer
 
     def found(self) -> Iterable[Remedy]:
         for find in _OF_REASONS.get(Reason(self.job.reason), ()):
             if (remedy := find(self)) is not None:
                 yield remedy
-
-    @cached_property
-    def _explainer(self) -> Explainer:
-        return Explainer(self.job.cluster, self.reader)
 
     @cached_property
     def _may_change(self) -> bool:
@@ -167,12 +165,12 @@ class _Finder:
 
     def every_type(self) -> Remedy | None:
         job = self.job
-        accepted = {node.generation.name for node in self._explainer.accepted(job)}
-        more = sorted({node.generation.name for node in self._explainer.nodes} - accepted)
+        accepted = {node.generation.name for node in self.explainer.accepted(job)}
+        more = sorted({node.generation.name for node in self.explainer.nodes} - accepted)
         if not more or job.kind == Job.Kind.REPLICA or not self._may_change:
             return None
         wide = self._with(generation_ids=[])
-        if self._explainer.never(wide):
+        if self.explainer.never(wide):
             return None
         effect = f"The job then also accepts {' and '.join(more)}."
         return Remedy(RemedyCode.EVERY_TYPE, "Accept every GPU type", effect, {"generations": []})
@@ -238,14 +236,14 @@ class _Finder:
         Counts only free GPUs if `free` is true.
         """
         found: dict[int, int] = {}
-        for node in self._explainer.accepted(self.job):
-            gpus = self._explainer.free.get(node.pk, 0) if free else node.gpus
+        for node in self.explainer.accepted(self.job):
+            gpus = self.explainer.free.get(node.pk, 0) if free else node.gpus
             found[node.generation_id] = found.get(node.generation_id, 0) + gpus // size
         return found
 
     def _clone(self, code: RemedyCode, workers: int, gpus: int) -> Remedy | None:
         shaped = self._with(workers=workers, gpus_per_worker=gpus)
-        if self.job.kind != Job.Kind.TRAINING or not self._may_submit or self._explainer.never(shaped):
+        if self.job.kind != Job.Kind.TRAINING or not self._may_submit or self.explainer.never(shaped):
             return None
         label = f"Clone with {workers} × {gpus} GPUs" if workers > 1 else f"Clone with {gpus} GPUs"
         effect = "Opens the submit form with this shape. The waiting job stays until you cancel it."
@@ -279,7 +277,7 @@ class _Finder:
         return Remedy(RemedyCode.RESUME_CLUSTER, "Resume the cluster", "Opens the page where you resume it.")
 
     def return_nodes(self) -> Remedy | None:
-        away = [node for node in self._explainer.accepted(self.job) if node.state == Node.State.DRAINED]
+        away = [node for node in self.explainer.accepted(self.job) if node.state == Node.State.DRAINED]
         if not away or not may(self.reader, "node.drain"):
             return None
         return Remedy(RemedyCode.RETURN_NODES, "Return drained nodes", "Opens the list of nodes.")

@@ -20,6 +20,7 @@ from scheduling.jobs.submitting import check_spec
 from scheduling.jobs.volumes import find_volumes
 from scheduling.models import Cluster, Schedule
 from scheduling.models.event_codes import Delay
+from scheduling.models.ownership import require_changeable
 from scheduling.spec.job_spec import JobSpec
 from scheduling.timetable import Timetable, TimetableError
 from scheduling.timetable.normal_form import tidy
@@ -210,8 +211,7 @@ def lock_changeable(actor: User, schedule: Schedule) -> Schedule:
     found = locked.get(pk=schedule.pk)
     if found.deleted_at is not None and Schedule.objects.visible_to(actor).filter(pk=found.pk).exists():
         raise Refused(f"{found.name} has been deleted.")
-    if not Schedule.objects.changeable_by(actor).filter(pk=found.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may change this schedule.")
+    require_changeable(actor, found, "change this schedule")
     return found
 
 

@@ -21,6 +21,7 @@ from scheduling.jobs.explain import Explainer
 from scheduling.jobs.submitting import check_spec
 from scheduling.models import Cluster, Job, Service, ServiceRevision
 from scheduling.models.event_codes import ServiceEventKind as Kind
+from scheduling.models.ownership import require_changeable
 from scheduling.services.replicas import judge, make_current, note
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -139,8 +140,7 @@ def remove_service(*, actor: User, service: Service) -> Service:
 
     The history and the cost of the replicas are kept.
     """
-    if not Service.objects.changeable_by(actor).filter(pk=service.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may remove this service.")
+    require_changeable(actor, service, "remove this service")
     service = Service.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=service.pk)
     if service.removed_at is None:
         service.removed_at = now_from_database()
@@ -161,8 +161,7 @@ def _locked(actor: User, service: Service) -> Service:
 
     Raises NotAllowed if the actor may not change the service, and Refused if it was removed.
     """
-    if not Service.objects.changeable_by(actor).filter(pk=service.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may change this service.")
+    require_changeable(actor, service, "change this service")
     services = Service.objects.select_related("tenant", "cluster", "owner", "current", "good")
     locked = services.select_for_update(of=("self",)).get(pk=service.pk)
     if locked.removed_at:

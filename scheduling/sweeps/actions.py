@@ -26,6 +26,7 @@ from scheduling.jobs.secrets import find_secrets
 from scheduling.jobs.submitting import check_spec
 from scheduling.jobs.volumes import find_volumes
 from scheduling.models import Cluster, Job, Sweep, SweepMember
+from scheduling.models.ownership import require_changeable
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.sweeps.commands import check_lengths, check_members, spec_of_member
 from scheduling.sweeps.metrics import LONGEST_NAME, NAME
@@ -191,8 +192,7 @@ def _check_code(sweep: Sweep) -> None:
 def lock_changeable(actor: User, sweep: Sweep) -> Sweep:
     """Locks the sweep's row until the transaction ends, and returns the sweep. Raises NotAllowed if the actor may not
     change the sweep."""
-    if not Sweep.objects.changeable_by(actor).filter(pk=sweep.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may change this sweep.")
+    require_changeable(actor, sweep, "change this sweep")
     locked = Sweep.objects.select_for_update(of=("self",)).select_related("tenant", "owner", "cluster")
     return locked.get(pk=sweep.pk)
 

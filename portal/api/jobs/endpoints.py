@@ -32,7 +32,7 @@ from scheduling.core.event_texts import end_text, text_of
 from scheduling.core.reason_labels import OF_LIMITS, SHORT
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.editing import edit_job
-from scheduling.jobs.explain import explain
+from scheduling.jobs.explain import Explainer, explain
 from scheduling.jobs.preemptible import set_preemptible
 from scheduling.jobs.preflight import Preflight, preflight
 from scheduling.jobs.remedies import remedies_of
@@ -288,7 +288,8 @@ def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
     """Returns why a job is in its state, which changes would let a waiting job start, and when the job is expected to
     start and end."""
     job = visible_job(request, job_id)
-    why = explain(job, reader=request.auth)
+    explainer = Explainer(job.cluster, request.auth)
+    why = explainer.explain(job)
     forecast = None if why.never else forecast_of(job)
     starts_by = forecast and forecast.starts_by
     planned = run_time_of(job, present_lease(job), forecast=forecast, now=now_from_database())
@@ -298,7 +299,7 @@ def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
         "never": why.never,
         "detail": why.detail,
         "unblock": why.unblock,
-        "remedies": remedies_of(job, reader=request.auth),
+        "remedies": remedies_of(job, reader=request.auth, explainer=explainer),
         "starts_by": starts_by,
         "not_before": forecast.looked_until if forecast and not starts_by else None,
         "deadline": job.deadline,
