@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -13,6 +13,8 @@ from accounting.core.errors import NotAllowed, Refused
 from portal.forms.form import Form, Values
 from portal.fragments import render_page
 from scheduling.shares.preview import ShareChange
+
+Result = TypeVar("Result")
 
 
 def act_on(form: Form, act: Callable[[Values], object]) -> bool:
@@ -53,6 +55,27 @@ def perform(
         return page(request, posted=form)
     messages.success(request, done(form.cleaned_data) if callable(done) else done)
     return redirect(*(to() if callable(to) else to))
+
+
+def tell(
+    request: HttpRequest,
+    act: Callable[[], Result],
+    done: str | Callable[[Result], str],
+    *,
+    refusals: tuple[type[Exception], ...] = (NotAllowed, Refused),
+) -> bool:
+    """Calls `act` and shows a message: `done`, or why the action refuses. Returns True if the action did not refuse.
+
+    - `done`: the message, or a function that is called with what `act` returned and returns the message.
+    - `refusals`: the exceptions by which `act` refuses. The function does not catch others.
+    """
+    try:
+        result = act()
+    except refusals as refused:
+        messages.error(request, str(refused))
+        return False
+    messages.success(request, done(result) if callable(done) else done)
+    return True
 
 
 def show(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import Count, F, Q, Sum
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.core.errors import NotAllowed, Refused
 from accounting.core.wording import data_size
 from accounting.models import Tenant
+from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.files import deleted_at
 from portal.jobs.views import visible_job
@@ -85,11 +85,10 @@ def _deletable(request: UserRequest, jobs: list[int]) -> set[int]:
 def delete(request: UserRequest, pk: int) -> HttpResponse:
     """Has the files of an ended job deleted."""
     job = visible_job(request, pk)
-    try:
-        wanted = delete_files(actor=request.user, job=job)
-    except (NotAllowed, Refused) as refused:
-        messages.error(request, str(refused))
-    else:
-        size = f" ({data_size(wanted.size)})" if wanted.measured_at else ""
-        messages.success(request, f"The files of {job.name}{size} will be deleted in a moment.")
+    tell(request, lambda: delete_files(actor=request.user, job=job), partial(_deleted, job))
     return redirect("storage")
+
+
+def _deleted(job: Job, wanted: JobStorage) -> str:
+    size = f" ({data_size(wanted.size)})" if wanted.measured_at else ""
+    return f"The files of {job.name}{size} will be deleted in a moment."

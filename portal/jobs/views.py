@@ -24,7 +24,7 @@ from accounting.models.tenants import has_role, ids_with_role, sees_every_tenant
 from portal.access import posted_from
 from portal.forms.fields import Moment, Text
 from portal.forms.form import Form
-from portal.forms.posting import perform, show
+from portal.forms.posting import perform, show, tell
 from portal.fragments import INCLUDED, render_page, wanted_part
 from portal.jobs import detail
 from portal.jobs.failure import failure_of
@@ -158,12 +158,11 @@ def compare_with(request: UserRequest, pk: int) -> HttpResponse:
 @require_POST
 def cancel(request: UserRequest, pk: int) -> HttpResponse:
     shown = visible_job(request, pk)
-    try:
-        cancelled = cancel_job(actor=request.user, job=shown)
-    except (NotAllowed, Refused) as refused:
-        messages.error(request, str(refused))
-    else:
-        messages.success(request, f"{shown.name}: {cancelled.get_state_display().lower()}.")
+    tell(
+        request,
+        lambda: cancel_job(actor=request.user, job=shown),
+        lambda cancelled: f"{shown.name}: {cancelled.get_state_display().lower()}.",
+    )
     return redirect("job", pk=pk)
 
 
@@ -171,14 +170,12 @@ def cancel(request: UserRequest, pk: int) -> HttpResponse:
 def remedy(request: UserRequest, pk: int) -> HttpResponse:
     """Changes a waiting job as a button beside its explanation says, so that it starts sooner."""
     shown = visible_job(request, pk)
-    try:
-        apply_remedy(actor=request.user, job=shown, code=request.POST.get("code", ""))
-    except (NotAllowed, Refused, SpecError) as refused:
-        messages.error(request, str(refused))
-    else:
-        messages.success(
-            request, f"{shown.name} has been changed. The next round takes the change into account."
-        )
+    tell(
+        request,
+        lambda: apply_remedy(actor=request.user, job=shown, code=request.POST.get("code", "")),
+        f"{shown.name} has been changed. The next round takes the change into account.",
+        refusals=(NotAllowed, Refused, SpecError),
+    )
     return redirect("job", pk=pk)
 
 
@@ -186,17 +183,12 @@ def remedy(request: UserRequest, pk: int) -> HttpResponse:
 def sharing(request: UserRequest, pk: int) -> HttpResponse:
     """Makes a job preemptible or not preemptible, as the posted value says, from the next round on."""
     shown, preemptible = visible_job(request, pk), request.POST.get("preemptible") == "true"
-    try:
-        set_preemptible(actor=request.user, job=shown, preemptible=preemptible)
-    except (NotAllowed, Refused) as refused:
-        messages.error(request, str(refused))
-    else:
-        done = (
-            f"From the next round on, the job {shown.name} runs only on GPUs that nobody else wants."
-            if preemptible
-            else f"From the next round on, the job {shown.name} runs within the fair share."
-        )
-        messages.success(request, done)
+    where = "only on GPUs that nobody else wants" if preemptible else "within the fair share"
+    tell(
+        request,
+        lambda: set_preemptible(actor=request.user, job=shown, preemptible=preemptible),
+        f"From the next round on, the job {shown.name} runs {where}.",
+    )
     return redirect("job", pk=pk)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from typing import Any
 
-from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import Case, F, OuterRef, QuerySet, Subquery, When
 from django.http import HttpResponse
@@ -17,6 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Tenant
+from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.detail import yaml_of
 from portal.live.topics import topics_of_jobs
@@ -33,6 +32,7 @@ SCHEDULES_PER_PAGE = 50
 RUNS_PER_PAGE = 50
 # A paused schedule has no next run, although `next_due_at` keeps its value.
 NEXT = Case(When(paused_at=None, then=F("next_due_at")))
+REFUSALS = (NotAllowed, Refused, SpecError)
 SORTING = Sorting(
     {
         "next": (NEXT,), "name": (Names("name"),), "state": (Since("paused_at"), NEXT), "when": ("expression",),
@@ -90,58 +90,51 @@ def _preview(shown: Schedule) -> dict[str, Any] | None:
 @require_POST
 def run(request: UserRequest, pk: int) -> HttpResponse:
     key = request.POST.get("request_key", "")[:64] or None
-    return _perform(
+    shown = visible_schedule(request, pk)
+    tell(
         request,
-        pk,
-        lambda one: run_schedule_now(actor=request.user, schedule=one, request_key=key),
-        "The schedule {} has submitted a job.",
+        lambda: run_schedule_now(actor=request.user, schedule=shown, request_key=key),
+        f"The schedule {shown.name} has submitted a job.",
+        refusals=REFUSALS,
     )
+    return redirect("schedule", pk=pk)
 
 
 @require_POST
 def pause(request: UserRequest, pk: int) -> HttpResponse:
     reason = request.POST.get("reason", "")
-    return _perform(
+    shown = visible_schedule(request, pk)
+    tell(
         request,
-        pk,
-        lambda one: pause_schedule(actor=request.user, schedule=one, reason=reason),
-        "The schedule {} has been paused.",
+        lambda: pause_schedule(actor=request.user, schedule=shown, reason=reason),
+        f"The schedule {shown.name} has been paused.",
+        refusals=REFUSALS,
     )
+    return redirect("schedule", pk=pk)
 
 
 @require_POST
 def resume(request: UserRequest, pk: int) -> HttpResponse:
-    return _perform(
+    shown = visible_schedule(request, pk)
+    tell(
         request,
-        pk,
-        lambda one: resume_schedule(actor=request.user, schedule=one),
-        "The schedule {} has been resumed.",
+        lambda: resume_schedule(actor=request.user, schedule=shown),
+        f"The schedule {shown.name} has been resumed.",
+        refusals=REFUSALS,
     )
+    return redirect("schedule", pk=pk)
 
 
 @require_POST
 def delete(request: UserRequest, pk: int) -> HttpResponse:
-    return _perform(
-        request,
-        pk,
-        lambda one: delete_schedule(actor=request.user, schedule=one),
-        "The schedule {} has been deleted.",
-        to="schedules",
-    )
-
-
-def _perform(
-    request: UserRequest, pk: int, act: Callable[[Schedule], object], done: str, to: str = ""
-) -> HttpResponse:
     shown = visible_schedule(request, pk)
-    try:
-        act(shown)
-    except (NotAllowed, Refused, SpecError) as refused:
-        messages.error(request, str(refused))
-    else:
-        messages.success(request, done.format(shown.name))
-        if to:
-            return redirect(to)
+    if tell(
+        request,
+        lambda: delete_schedule(actor=request.user, schedule=shown),
+        f"The schedule {shown.name} has been deleted.",
+        refusals=REFUSALS,
+    ):
+        return redirect("schedules")
     return redirect("schedule", pk=pk)
 
 

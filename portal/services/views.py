@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
@@ -15,11 +12,12 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.core.errors import NotAllowed, Refused
+from accounting.core.errors import NotAllowed
 from accounting.core.numbers import read_key
 from accounting.models import Tenant, User
 from portal import interruptions
 from portal.access import posted_from
+from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs
@@ -141,72 +139,62 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
 def scale(request: UserRequest, pk: int) -> HttpResponse:
     """Sets the number of replicas of a service, and its rules for rollouts."""
     rules = Rules.from_post(request.POST)
+    shown = visible_service(request.user, pk)
     try:
-        return _perform(
+        tell(
             request,
-            pk,
-            lambda one: change_service(actor=request.user, service=one, **rules.read()),
-            "The service {} has been changed.",
+            lambda: change_service(actor=request.user, service=shown, **rules.read()),
+            f"The service {shown.name} has been changed.",
         )
     except SpecError as error:
         return _page(request, visible_service(request.user, pk), rules.with_problems(error))
+    return redirect("service", pk=pk)
 
 
 @require_POST
 def stop(request: UserRequest, pk: int) -> HttpResponse:
-    return _perform(
+    shown = visible_service(request.user, pk)
+    tell(
         request,
-        pk,
-        lambda one: change_service(actor=request.user, service=one, stopped=True),
-        "The service {} has been stopped.",
+        lambda: change_service(actor=request.user, service=shown, stopped=True),
+        f"The service {shown.name} has been stopped.",
     )
+    return redirect("service", pk=pk)
 
 
 @require_POST
 def start(request: UserRequest, pk: int) -> HttpResponse:
-    return _perform(
+    shown = visible_service(request.user, pk)
+    tell(
         request,
-        pk,
-        lambda one: change_service(actor=request.user, service=one, stopped=False),
-        "The service {} has been started.",
+        lambda: change_service(actor=request.user, service=shown, stopped=False),
+        f"The service {shown.name} has been started.",
     )
+    return redirect("service", pk=pk)
 
 
 @require_POST
 def roll_back(request: UserRequest, pk: int) -> HttpResponse:
     asked = request.POST.get("revision", "")
     number = read_key(asked)
-    return _perform(
+    shown = visible_service(request.user, pk)
+    tell(
         request,
-        pk,
-        lambda one: roll_back_service(actor=request.user, service=one, number=number),
-        f"The service {{}} is being rolled back to revision {number}.",
+        lambda: roll_back_service(actor=request.user, service=shown, number=number),
+        f"The service {shown.name} is being rolled back to revision {number}.",
     )
+    return redirect("service", pk=pk)
 
 
 @require_POST
 def remove(request: UserRequest, pk: int) -> HttpResponse:
-    return _perform(
-        request,
-        pk,
-        lambda one: remove_service(actor=request.user, service=one),
-        "The service {} has been removed.",
-        to="services",
-    )
-
-
-def _perform(
-    request: UserRequest, pk: int, act: Callable[[Service], object], done: str, to: str = ""
-) -> HttpResponse:
     shown = visible_service(request.user, pk)
-    try:
-        act(shown)
-    except (NotAllowed, Refused) as refused:
-        messages.error(request, str(refused))
-    else:
-        messages.success(request, done.format(shown.name))
-        if to:
-            return redirect(to)
+    if tell(
+        request,
+        lambda: remove_service(actor=request.user, service=shown),
+        f"The service {shown.name} has been removed.",
+    ):
+        return redirect("services")
     return redirect("service", pk=pk)
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
@@ -15,9 +12,10 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.core.errors import NotAllowed, Refused
+from accounting.core.errors import NotAllowed
 from accounting.models import Tenant, User
 from portal import interruptions
+from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs
@@ -110,32 +108,23 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def keep(request: UserRequest, pk: int) -> HttpResponse:
     """Restarts the session's idle timeout."""
-    return _perform(
+    shown = visible_session(request.user, pk)
+    tell(
         request,
-        pk,
-        lambda one: keep_session(actor=request.user, session=one),
-        "The session {} continues. Its idle timeout starts again.",
+        lambda: keep_session(actor=request.user, session=shown),
+        f"The session {shown} continues. Its idle timeout starts again.",
     )
+    return redirect("session", pk=pk)
 
 
 @require_POST
 def stop(request: UserRequest, pk: int) -> HttpResponse:
-    return _perform(
-        request,
-        pk,
-        lambda one: stop_session(actor=request.user, session=one),
-        "The session {} is being stopped.",
-    )
-
-
-def _perform(request: UserRequest, pk: int, act: Callable[[Session], object], done: str) -> HttpResponse:
     shown = visible_session(request.user, pk)
-    try:
-        act(shown)
-    except (NotAllowed, Refused) as refused:
-        messages.error(request, str(refused))
-    else:
-        messages.success(request, done.format(shown))
+    tell(
+        request,
+        lambda: stop_session(actor=request.user, session=shown),
+        f"The session {shown} is being stopped.",
+    )
     return redirect("session", pk=pk)
 
 

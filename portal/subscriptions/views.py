@@ -10,8 +10,8 @@ from django.views.decorators.http import require_POST
 
 from accounting import actions
 from accounting.actions.subscriptions import may_have
-from accounting.core.errors import NotAllowed, Refused
 from accounting.models import ReportSubscription, Tenant, User
+from portal.forms.posting import tell
 from portal.subscriptions.report_mails import page_of
 from portal.user_request import UserRequest
 
@@ -29,8 +29,9 @@ def subscribe(request: UserRequest) -> HttpResponse:
     if report not in Report.values or not (is_shown or may_have(request.user, report, tenant)):
         raise Http404
     by, label = (request.POST.get(name, "") for name in ("by", "label"))
-    try:
-        subscription = actions.subscribe_to_report(
+    tell(
+        request,
+        lambda: actions.subscribe_to_report(
             actor=request.user,
             report=report,
             tenant=tenant,
@@ -38,12 +39,9 @@ def subscribe(request: UserRequest) -> HttpResponse:
             form=request.POST.get("form", ""),
             by=by,
             label=label,
-        )
-    except (NotAllowed, Refused) as refused:
-        messages.error(request, str(refused))
-    else:
-        how = f"{subscription.get_rhythm_display()}, {subscription.get_form_display()}"
-        messages.success(request, f"Subscribed to “{subscription.name}”: {how}.")
+        ),
+        lambda made: f"Subscribed to “{made.name}”: {made.get_rhythm_display()}, {made.get_form_display()}.",
+    )
     return _back(request.user, report, tenant, by=by, label=label)
 
 

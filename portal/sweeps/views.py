@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import Expression
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Tenant
+from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.live.topics import topics_of_jobs
 from portal.reports.formats.answers import csv_answer
@@ -115,32 +114,23 @@ def members_csv(request: UserRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def cancel(request: UserRequest, pk: int) -> HttpResponse:
-    return _perform(
+    shown = visible_sweep(request, pk)
+    tell(
         request,
-        pk,
-        lambda one: cancel_sweep(actor=request.user, sweep=one),
-        "The sweep {} has been cancelled. Its running jobs end within their grace period.",
+        lambda: cancel_sweep(actor=request.user, sweep=shown),
+        f"The sweep {shown.name} has been cancelled. Its running jobs end within their grace period.",
     )
+    return redirect("sweep", pk=pk)
 
 
 @require_POST
 def run_failed(request: UserRequest, pk: int) -> HttpResponse:
-    return _perform(
-        request,
-        pk,
-        lambda one: run_failed_again(actor=request.user, sweep=one),
-        "The failed members of {} run again.",
-    )
-
-
-def _perform(request: UserRequest, pk: int, act: Callable[[Sweep], object], done: str) -> HttpResponse:
     shown = visible_sweep(request, pk)
-    try:
-        act(shown)
-    except (NotAllowed, Refused) as refused:
-        messages.error(request, str(refused))
-    else:
-        messages.success(request, done.format(shown.name))
+    tell(
+        request,
+        lambda: run_failed_again(actor=request.user, sweep=shown),
+        f"The failed members of {shown.name} run again.",
+    )
     return redirect("sweep", pk=pk)
 
 
