@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Self
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
@@ -35,6 +36,14 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         return self.filter(models.Q(last_used_at=None) | models.Q(last_used_at__lt=Now() - LAST_USED_STEP))
 
 
+class Scope(models.TextChoices):
+    """What a token may change. Every token may read what its user may see."""
+
+    WORK = "work", "Submit and change work: jobs, sweeps, services, schedules, sessions, files, secrets"
+    TEAM = "team", "Lead teams: members, limits, budgets, requests, idle rules, reports by mail"
+    CLUSTER = "cluster", "Run clusters: clusters, nodes, policies, volumes"
+
+
 class ApiToken(models.Model):
     """A token for the REST API.
 
@@ -46,7 +55,7 @@ class ApiToken(models.Model):
     name = models.CharField(max_length=80)
     prefix = models.CharField(max_length=12, unique=True)
     digest = models.CharField(max_length=64)
-    may_write = models.BooleanField(default=False)
+    scopes = ArrayField(models.CharField(max_length=16), default=list)
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True)
     last_used_at = models.DateTimeField(null=True)
@@ -56,6 +65,11 @@ class ApiToken(models.Model):
 
     class Meta:
         ordering = ["-id"]
+        constraints = [
+            models.CheckConstraint(
+                name="scopes_of_tokens", condition=models.Q(scopes__contained_by=Scope.values)
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

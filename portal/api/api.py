@@ -32,9 +32,12 @@ from portal.api.sweeps.endpoints import router as sweeps
 from portal.api.teams.endpoints import router as teams
 from portal.api.trade_limits.endpoints import router as trade_limits
 from portal.api.volumes.endpoints import router as volumes
+from portal.models import Scope
 
 DESCRIPTION = """
 Send one of your tokens as `Authorization: Bearer fairlot_…`, or use this page while you are signed in.
+
+A token may read what you may see. What it may change is its scopes: `work`, `team`, `cluster`.
 
 Errors are `application/problem+json` with `type`, `title`, `status` and `detail`. If fields are wrong, `problems` lists
 them. Requests for an object that you may not see are answered with 404. Times are in UTC, and GPU time is in
@@ -46,36 +49,19 @@ use instead.
 [Back to the portal](/) · [Your tokens](/account/tokens/)
 """
 
-api = DocumentedAPI(
-    title="Fairlot", version="1", description=DESCRIPTION, auth=[Bearer(), Session()], parser=CheckedParser()
-)
-for router in (
-    jobs,
-    files,
-    conversions,
-    code,
-    services,
-    sessions,
-    schedules,
-    sweeps,
-    cluster,
-    shares,
-    reports,
-    subscriptions,
-    fairness,
-    idle,
-    operations,
-    anomalies,
-    trade_limits,
-    clusters,
-    teams,
-    limits,
-    budgets,
-    requests,
-    secrets,
-    volumes,
-    departures,
-):
-    answer_at_old_paths(router)
-    api.add_router("", router)
+api = DocumentedAPI(title="Fairlot", version="1", description=DESCRIPTION, parser=CheckedParser())
+# The scope that a token needs for the calls of a router that change data.
+ROUTERS = {
+    Scope.WORK: (
+        jobs, files, conversions, code, services, sessions, schedules, sweeps, shares, fairness, reports, secrets,
+    ),
+    Scope.TEAM: (
+        teams, limits, budgets, requests, departures, idle, trade_limits, anomalies, subscriptions,
+    ),
+    Scope.CLUSTER: (cluster, clusters, volumes, operations),
+}  # fmt: skip
+for scope, routers in ROUTERS.items():
+    for router in routers:
+        answer_at_old_paths(router)
+        api.add_router("", router, auth=[Bearer(scope), Session()])
 answer_with_problems(api)

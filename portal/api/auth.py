@@ -12,16 +12,24 @@ from ninja.security import HttpBearer, SessionAuth
 from accounting.access.permissions import may
 from accounting.models import User
 from portal.middleware import ONLY_READS
+from portal.models import Scope
 from portal.tokens.actions import find_token
 
 READING = {"GET", "HEAD", "OPTIONS"}
-# Operations (by name) that use POST but change nothing, so that read-only tokens may call them.
-READING_POSTS = {"preflight"}
+# Operations (by name) that use POST but change nothing, so that every token may call them.
+READING_POSTS = {
+    "preflight", "convert", "sweep_preview", "limits_preview", "limit_removal_preview", "tickets_preview",
+    "cluster_policy_preview",
+}  # fmt: skip
 
 
 class Bearer(HttpBearer):
     """Authenticates a call by the token in `Authorization: Bearer fairlot_…`. Calls that change data need a token with
-    write access."""
+    the scope of their router."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__()
+        self.scope = scope
 
     def authenticate(self, request: HttpRequest, token: str) -> User:
         found = find_token(token)
@@ -32,10 +40,11 @@ class Bearer(HttpBearer):
             )
         found_at = request.resolver_match
         reads = request.method in READING or (found_at is not None and found_at.url_name in READING_POSTS)
-        if not (found.may_write or reads):
+        if not (reads or self.scope in found.scopes):
             raise HttpError(
                 403,
-                "This token may only read. Use a token that may write; create one at /account/tokens/.",
+                f"This token may {'change only: ' + ', '.join(found.scopes) if found.scopes else 'only read'}. "
+                f"The call needs the scope “{self.scope}”; create a token with it at /account/tokens/.",
             )
         return _caller(request, found.user)
 

@@ -24,7 +24,7 @@ from django.utils.crypto import salted_hmac
 from accounting.access import audit
 from accounting.core.errors import NotAllowed
 from accounting.models import Membership, Tenant, User
-from portal.models import Visit
+from portal.models import Scope, Visit
 from portal.services.detail import members_of, sentences_of, troubles_of
 from portal.sessions.absence import Absence
 from portal.sessions.detail import details_of
@@ -174,7 +174,7 @@ def admit_to_service(
 def _caller(service_id: int, caller: Caller) -> User | None:
     if caller.bearer:
         token = find_token(caller.bearer)
-        return token.user if token and (token.may_write or not caller.writes) else None
+        return token.user if token and (Scope.WORK in token.scopes or not caller.writes) else None
     visits = Visit.objects.select_related("user")
     visit = visits.filter(service=service_id, digest=_digest(caller.key), entered_at__isnull=False).first()
     return visit.user if visit and _signed_in(visit) == visit.user else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection
 from datetime import timedelta
 
 from django.db import transaction
@@ -19,24 +20,31 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.core.prepared import Prepared
 from accounting.models import User
 from portal.account.lockout import lift_of_user
-from portal.models import LAST_USED_STEP, ApiToken
+from portal.models import LAST_USED_STEP, ApiToken, Scope
 
 LONGEST_DAYS = 366
 MOST_TOKENS = 50
 
 
-def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -> tuple[ApiToken, str]:
+def create_token(
+    *, actor: User, name: str, scopes: Collection[str], days: int | None
+) -> tuple[ApiToken, str]:
     """Creates an API token for the actor. Returns the token, and its secret text, which is not stored.
 
-    `days` is the token's lifetime; None means that it does not expire. Raises Refused, with the name of the field, if
-    the name or `days` is invalid. Also raises Refused if the actor already has too many tokens. Raises NotAllowed if
-    the actor is inactive, or if the actor's password has changed since `actor` was read.
+    `scopes` are values of Scope: what the token may change. `days` is its lifetime; None means that it does not expire.
+    Raises Refused, with the name of the field, if the name, a scope or `days` is invalid. Also raises Refused if the
+    actor already has too many tokens. Raises NotAllowed if the actor is inactive, or if the actor's password has
+    changed since `actor` was read.
     """
     if not actor.is_active:
         raise NotAllowed("Only active users may have tokens.")
     if not name.strip() or len(name.strip()) > 80:
         raise Refused("A token needs a name of 1 to 80 characters.", field="name")
     check_name(name.strip())
+    if unknown := set(scopes) - set(Scope.values):
+        raise Refused(
+            f"There is no scope {min(unknown)}. Choose some of: {', '.join(Scope.values)}.", field="scopes"
+        )
     if days is not None and not 1 <= days <= LONGEST_DAYS:
         raise Refused(f"A token is valid for 1 to {LONGEST_DAYS} days, or has no expiry date.", field="days")
     prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
@@ -52,14 +60,14 @@ def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -
             name=name.strip(),
             prefix=prefix,
             digest=_digest(secret),
-            may_write=may_write,
+            scopes=[scope for scope in Scope.values if scope in scopes],
             expires_at=None if days is None else now_from_database() + timedelta(days=days),
         )
         record(
             actor=actor,
             verb="token.create",
             target=token,
-            after={"prefix": prefix, "may_write": may_write, "expires_at": token.expires_at},
+            after={"prefix": prefix, "scopes": token.scopes, "expires_at": token.expires_at},
         )
     return token, f"fairlot_{prefix}_{secret}"
 

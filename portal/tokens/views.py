@@ -10,10 +10,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.core.numbers import read_whole
-from portal.forms.fields import Choice, Switch, Text
+from portal.forms.fields import Choice, Several, Text
 from portal.forms.form import Form
 from portal.forms.posting import act_on, show
-from portal.models import ApiToken
+from portal.models import ApiToken, Scope
 from portal.sorting import Names, Since, Sorting
 from portal.tokens.actions import create_token, revoke_all, revoke_token
 from portal.user_request import UserRequest
@@ -23,7 +23,7 @@ LIFETIMES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "1 year", "
 
 SORTING = Sorting(
     {
-        "latest": ("pk",), "name": (Names("name"),), "may": ("may_write",), "made": ("created_at",),
+        "latest": ("pk",), "name": (Names("name"),), "may": ("scopes",), "made": ("created_at",),
         "until": (Since("revoked_at"), "expires_at"), "used": ("last_used_at",),
     },
     usual="-latest",
@@ -40,7 +40,11 @@ class NewToken(Form):
         help_text="What the token is for, such as “nightly training”.",
     )
     days = Choice("Valid for", LIFETIMES.items(), initial="90")
-    may_write = Switch("Token may also submit and cancel jobs")
+    scopes = Several(
+        "Besides reading, the token may",
+        Scope.choices,
+        help_text="Choose nothing for a token that only reads.",
+    )
 
     def clean_days(self) -> int | None:
         text = self.cleaned_data["days"]

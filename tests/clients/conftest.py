@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from tests.portal.conftest import _nothing_known_from_before, kept_scene, scene 
 if TYPE_CHECKING:
     from accounting.models import User
 
+SCOPES = ("work", "team", "cluster")
 URL = "http://testserver"
 
 
@@ -27,8 +28,8 @@ def client_of(portal_transport: httpx2.WSGITransport):
     from fairlot_client import Fairlot  # noqa: PLC0415 - tests of the start-up look at what is imported
     from portal.tokens.actions import create_token  # noqa: PLC0415 - models cannot be imported earlier
 
-    def client(user: User, *, may_write: bool = True) -> Fairlot:
-        _, secret = create_token(actor=user, name="client", may_write=may_write, days=1)
+    def client(user: User, *, scopes: Collection[str] = SCOPES) -> Fairlot:
+        _, secret = create_token(actor=user, name="client", scopes=scopes, days=1)
         return Fairlot(URL, secret, transport=portal_transport, retries=0)
 
     return client
@@ -83,7 +84,7 @@ def fairlot(portal_transport: httpx2.WSGITransport, monkeypatch: pytest.MonkeyPa
         env: dict[str, str] | None = None,
     ) -> Result:
         if user is not None:
-            _, secret = create_token(actor=user, name="command line", may_write=True, days=1)
+            _, secret = create_token(actor=user, name="command line", scopes=SCOPES, days=1)
             env = {"FAIRLOT_URL": URL, "FAIRLOT_TOKEN": secret} | (env or {})
         monkeypatch.setattr(App, "is_interactive", lambda self: terminal)
         monkeypatch.setattr(App, "pause", lambda self, seconds: pause())

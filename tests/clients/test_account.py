@@ -12,13 +12,14 @@ import pytest
 from fairlot_client.cli.app import App, exit_code_of
 from fairlot_client.cli.config import Access, Config, config_path
 from fairlot_client.errors import ConnectionFailed, error_of
+from portal.models import Scope
 from portal.tokens.actions import create_token
 from tests.clients.conftest import URL
 from tests.portal.scene import Scene
 
 
 def token_of(scene: Scene) -> str:
-    return create_token(actor=scene.people.bob, name="pasted", may_write=True, days=1)[1]
+    return create_token(actor=scene.people.bob, name="pasted", scopes=Scope.values, days=1)[1]
 
 
 class TestLogin:

@@ -27,6 +27,7 @@ from fairlot_client import (
     Unavailable,
 )
 from fairlot_client.exchange import LATER, LONGEST_PAUSE
+from portal.models import Scope
 from portal.tokens.actions import create_token
 from scheduling.models import Job
 from tests.clients.conftest import URL
@@ -88,7 +89,7 @@ class TestAgainstThePortal:
         assert caught.value.detail
 
     def test_a_token_that_may_only_read_changes_nothing(self, scene: Scene, client_of) -> None:
-        portal = client_of(scene.people.bob, may_write=False)
+        portal = client_of(scene.people.bob, scopes=())
         with pytest.raises(NotAllowed, match="may only read"):
             portal.cancel_job(scene.job.pk)
         assert portal.check_job(spec=SPEC)["verdict"] in {"now", "later"}
@@ -98,7 +99,7 @@ class TestAgainstThePortal:
             Fairlot(URL, "fairlot_x", transport=portal_transport).me()
 
     def test_the_async_client_has_the_same_methods(self, scene: Scene, kept_connection: None) -> None:
-        _, secret = create_token(actor=scene.people.ada, name="async", may_write=True, days=1)
+        _, secret = create_token(actor=scene.people.ada, name="async", scopes=Scope.values, days=1)
 
         async def use() -> tuple[str, list[int], bytes]:
             transport = httpx2.ASGITransport(app=get_asgi_application())

@@ -69,7 +69,7 @@ def test_ids_and_names_of_jobs_are_completed(scene: Scene, fairlot, monkeypatch:
 
     monkeypatch.setenv("FAIRLOT_URL", URL)
     monkeypatch.setenv(
-        "FAIRLOT_TOKEN", create_token(actor=scene.people.bob, name="tab", may_write=False, days=1)[1]
+        "FAIRLOT_TOKEN", create_token(actor=scene.people.bob, name="tab", scopes=(), days=1)[1]
     )
     assert completions("show", "super") == ["supernova-next", "supernova"]
     assert str(scene.job.pk) in completions("logs", "-f", "")

@@ -29,6 +29,7 @@ from accounting.actions import create_tenant  # noqa: E402
 from accounting.core.clock import now_from_database  # noqa: E402
 from accounting.ledger import Usage, book_usage  # noqa: E402
 from accounting.models import Membership, Tenant, User  # noqa: E402
+from portal.models import Scope  # noqa: E402
 from portal.tokens.actions import create_token  # noqa: E402
 from scheduling.models import Cluster, Job, JobEvent, Lease, Node  # noqa: E402
 from scheduling.spec.job_spec import JobSpec  # noqa: E402
@@ -59,7 +60,7 @@ def fill(*, users: int, jobs: int, waiting: int) -> dict[str, Any]:
             {
                 "name": user.get_username(),
                 "session": sessions[user.pk],
-                "token": create_token(actor=user, name="bench", may_write=True, days=1)[1],
+                "token": create_token(actor=user, name="bench", scopes=Scope.values, days=1)[1],
                 "team": team.slug,
                 "topics": f"jobs:{team.pk}",
                 "jobs": by_team.get(team.pk, [])[:200],

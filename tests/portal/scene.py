@@ -14,7 +14,7 @@ from accounting.actions.requests import ask
 from accounting.core.clock import now_from_database
 from accounting.ledger import Usage, book_usage
 from accounting.models import Generation, Membership, Quota, Request, Tenant, User
-from portal.models import ApiToken
+from portal.models import ApiToken, Scope
 from portal.tokens.actions import create_token
 from scheduling.jobs.secrets import create_secret
 from scheduling.models import (
@@ -124,7 +124,7 @@ def scene() -> Scene:
     membership = actions.change_membership(
         actor=cast.alice, membership=Membership.objects.get(user=cast.bob), tickets=50
     )
-    token, secret = create_token(actor=cast.bob, name="nightly", may_write=True, days=30)
+    token, secret = create_token(actor=cast.bob, name="nightly", scopes=Scope.values, days=30)
     team_secret = create_secret(
         actor=cast.alice, tenant=cast.astro, name="supernova-key", values={"value": "SUPERNOVA's own"}
     )

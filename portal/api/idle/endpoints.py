@@ -11,12 +11,13 @@ from ninja import Query, Router
 from ninja.responses import Status
 
 from accounting.models import Tenant
-from portal.api.auth import require_permission
+from portal.api.auth import Bearer, Session, require_permission
 from portal.api.fields import FileFormat
 from portal.api.idle import schemas
 from portal.api.jobs.endpoints import visible_job
 from portal.api.reports.schemas import Days
 from portal.jobs.idle import IdleUse, idle_uses, use_of
+from portal.models import Scope
 from portal.reports.idle import TeamIdle, idle_by_team, idle_now
 from portal.reports.idle_tables import idle_in_format
 from portal.reports.periods import asked_period
@@ -64,7 +65,12 @@ def gpu_use(request: ApiRequest, job_id: int) -> dict[str, Any] | None:
     return None if seen is None else _use(seen)
 
 
-@router.post("/jobs/{int:job_id}/snooze", response=schemas.GpuUse, url_name="job_snooze")
+@router.post(
+    "/jobs/{int:job_id}/snooze",
+    response=schemas.GpuUse,
+    url_name="job_snooze",
+    auth=[Bearer(Scope.WORK), Session()],
+)
 def snooze(request: ApiRequest, job_id: int, asked: schemas.Snooze) -> dict[str, Any] | None:
     """Postpones the idle warning of a job, and the action after the warning, until a given time.
 

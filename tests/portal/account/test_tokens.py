@@ -10,9 +10,9 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from accounting import actions
-from accounting.core.errors import NotAllowed
+from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, User
-from portal.models import ApiToken
+from portal.models import ApiToken, Scope
 from portal.tokens.actions import create_token, find_token, reset_password, revoke_token
 from tests.portal.scene import Scene
 
@@ -23,12 +23,14 @@ def bearer(secret: str) -> dict[str, str]:
 
 def test_a_token_is_shown_once_and_kept_as_a_digest(scene: Scene, browser_of) -> None:
     browser = browser_of(scene.people.alice)
-    html = browser.post("/account/tokens/", {"name": "ci", "days": "30", "may_write": "on"}).content.decode()
+    html = browser.post(
+        "/account/tokens/", {"name": "ci", "days": "30", "scopes": ["work", "team"]}
+    ).content.decode()
     secret = re.search(r"fairlot_\w+_[\w-]+", html)[0]
     token = ApiToken.objects.get(name="ci")
     assert find_token(secret) == token
-    assert token.may_write
-    assert secret.rpartition("_")[2] not in f"{token.digest} {token.prefix}"
+    assert token.scopes == ["work", "team"]
+    assert secret.split("_", 2)[2] not in f"{token.digest} {token.prefix}"
     assert secret not in browser.get("/account/tokens/").content.decode()
     assert AuditEvent.objects.filter(verb="token.create", actor=scene.people.alice).exists()
 
@@ -93,9 +95,9 @@ def test_users_revoke_only_their_own_tokens(scene: Scene, browser_of) -> None:
 
 def test_a_password_that_an_admin_resets_takes_the_tokens_along(scene: Scene, browser_of) -> None:
     people = scene.people
-    create_token(actor=people.bob, name="second", may_write=False, days=None)
-    create_token(actor=people.alice, name="hers", may_write=False, days=None)
-    old, _ = create_token(actor=people.bob, name="expired", may_write=False, days=1)
+    create_token(actor=people.bob, name="second", scopes=(), days=None)
+    create_token(actor=people.alice, name="hers", scopes=(), days=None)
+    old, _ = create_token(actor=people.bob, name="expired", scopes=(), days=1)
     ApiToken.objects.filter(pk=old.pk).update(expires_at=Now() - timedelta(seconds=1))
     html = browser_of(people.ada).post(f"/admin/users/{people.bob.pk}/password/").content.decode()
     assert "2 API tokens of bob were revoked." in html
@@ -118,7 +120,7 @@ def test_a_session_from_before_a_reset_makes_no_token_after_it(scene: Scene) -> 
     before = User.objects.get(pk=scene.people.bob.pk)
     reset_password(actor=scene.people.ada, user=scene.people.bob)
     with pytest.raises(NotAllowed):
-        create_token(actor=before, name="late", may_write=True, days=None)
+        create_token(actor=before, name="late", scopes=Scope.values, days=None)
 
 
 def test_a_password_change_keeps_tokens_and_offers_to_revoke_them(scene: Scene, browser_of) -> None:
@@ -150,7 +152,7 @@ def test_a_password_change_keeps_tokens_and_offers_to_revoke_them(scene: Scene, 
 
 
 def test_a_read_only_token_reads_and_cannot_write(scene: Scene) -> None:
-    _, secret = create_token(actor=scene.people.bob, name="reader", may_write=False, days=None)
+    _, secret = create_token(actor=scene.people.bob, name="reader", scopes=(), days=None)
     client = Client()
     assert client.get("/api/v1/jobs", headers=bearer(secret)).status_code == 200
     for path in ("/api/v1/jobs", f"/api/v1/jobs/{scene.job.pk}/cancel"):
@@ -161,3 +163,33 @@ def test_a_read_only_token_reads_and_cannot_write(scene: Scene) -> None:
         "/api/v1/preflight", {"spec": "name: a\ncommand: b"}, "application/json", headers=bearer(secret)
     )
     assert asked.status_code == 200  # pre-flight is allowed because it changes nothing
+
+
+CALLS = [
+    ("post", "/jobs", Scope.WORK),
+    ("post", "/jobs/{job}/snooze", Scope.WORK),
+    ("put", "/idle-rules", Scope.TEAM),
+    ("post", "/limits", Scope.TEAM),
+    ("post", "/clusters/main/check", Scope.CLUSTER),
+    ("post", "/convert", None),
+    ("post", "/limits/preview", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "needed"), CALLS)
+def test_a_token_changes_only_what_its_scopes_name(
+    scene: Scene, method: str, path: str, needed: Scope | None
+) -> None:
+    for scope in (None, *Scope):
+        scopes = [scope] if scope else []
+        _, secret = create_token(actor=scene.people.bob, name="ci", scopes=scopes, days=1)
+        answer = getattr(Client(), method)(
+            f"/api/v1{path.format(job=scene.job.pk)}", {}, "application/json", headers=bearer(secret)
+        )
+        refused = answer.status_code == 403 and "The call needs the scope" in answer.json()["detail"]
+        assert refused == (needed is not None and scope != needed), (scope, answer.content)
+
+
+def test_an_unknown_scope_is_refused(scene: Scene) -> None:
+    with pytest.raises(Refused, match="There is no scope admin"):
+        create_token(actor=scene.people.bob, name="ci", scopes=["work", "admin"], days=1)

@@ -13,6 +13,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from accounting.models import AuditEvent
+from portal.models import Scope
 from portal.tokens.actions import create_token
 from scheduling.backends.kubernetes.rights import OPTIONAL, needed
 from scheduling.models import Cluster, ClusterAccess
@@ -279,7 +280,7 @@ def test_the_portals_own_machine_is_not_to_be_attached_or_detached(scene: Scene,
 
 
 def test_the_api_does_the_same(scene: Scene, api_server: StandIn) -> None:
-    _, secret = create_token(actor=scene.people.ada, name="ops", may_write=True, days=1)
+    _, secret = create_token(actor=scene.people.ada, name="ops", scopes=Scope.values, days=1)
     client = Client(headers={"authorization": f"Bearer {secret}"})
     api = "/api/v1/clusters"
     new = {"name": "east", "kubeconfig": api_server.kubeconfig()}

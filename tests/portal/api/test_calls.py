@@ -129,7 +129,7 @@ class TestManyAtOnce:
         assert Job.objects.count() == before
 
     def test_a_token_that_may_only_read_submits_nothing(self, scene: Scene) -> None:
-        _, secret = create_token(actor=scene.people.bob, name="reads", may_write=False, days=1)
+        _, secret = create_token(actor=scene.people.bob, name="reads", scopes=(), days=1)
         answer = Client().post(
             "/api/v1/jobs/bulk", {"specs": [SPEC]}, JSON, headers={"authorization": f"Bearer {secret}"}
         )

@@ -35,7 +35,7 @@ def words(response: object) -> str:
 
 
 def api_of(user: User) -> Client:
-    _, secret = create_token(actor=user, name="test", may_write=False, days=1)
+    _, secret = create_token(actor=user, name="test", scopes=(), days=1)
     return Client(headers={"authorization": f"Bearer {secret}"})
 
 

@@ -35,7 +35,7 @@ from accounting.actions import change_membership, deactivate_user
 from accounting.core.clock import now_from_database
 from accounting.models import AuditEvent, Membership, User
 from portal.edge.threads import close_all
-from portal.models import Visit
+from portal.models import Scope, Visit
 from portal.sessions import http, visits
 from portal.sessions.editing import FILES, JUPYTER
 from portal.tokens.actions import create_token
@@ -771,24 +771,26 @@ def test_a_service_is_for_members_of_its_team_and_their_tokens(lab: World, port:
     assert signed_in(people.charlie).get(f"/services/{service.pk}/open/").status_code == 403
     replies = set()
     tokens = {
-        (person, may_write): create_token(actor=person, name="t", may_write=may_write, days=1)[1]
+        (person, writes): create_token(actor=person, name="t", scopes=[Scope.WORK] if writes else [], days=1)[
+            1
+        ]
         for person in (people.alice, people.charlie)
-        for may_write in (True, False)
+        for writes in (True, False)
     }
 
-    def asked(person: User, method: str, *, may_write: bool) -> Answer:
-        token = f"Bearer {tokens[person, may_write]}"
+    def asked(person: User, method: str, *, writes: bool) -> Answer:
+        token = f"Bearer {tokens[person, writes]}"
         return browser.ask("/", method, b"x" if method == "POST" else None, Authorization=token, Origin="")
 
     for _ in range(20):
-        answer = asked(people.alice, "POST", may_write=True)
+        answer = asked(people.alice, "POST", writes=True)
         assert answer.status == 200
         assert b"fairlot_" not in answer.body, "the program sees no token"
         replies.add(answer.body.split()[0])
     assert len(replies) == 2, "whichever replica"
-    assert asked(people.alice, "GET", may_write=False).status == 200
-    assert asked(people.alice, "POST", may_write=False).status == 401
-    assert asked(people.charlie, "GET", may_write=True).status == 404
+    assert asked(people.alice, "GET", writes=False).status == 200
+    assert asked(people.alice, "POST", writes=False).status == 401
+    assert asked(people.charlie, "GET", writes=True).status == 404
     assert browser.ask("/", Authorization="Bearer fairlot_x_y").status == 401
 
 

@@ -15,6 +15,7 @@ from django.urls import reverse
 
 from accounting.core.clock import now_from_database
 from accounting.models import Membership, User
+from portal.models import Scope
 from portal.sessions.visits import Admitted, Barred, admit, enter, invite
 from portal.tokens.actions import create_token
 from scheduling.models import Job, Lease, Session
@@ -188,8 +189,8 @@ def test_programs_of_fairlots_own_user_serve_this_machine_only(
 
 
 def test_the_api_begins_lists_keeps_and_stops(lab: World) -> None:
-    _, token = create_token(actor=lab.people.bob, name="t", may_write=True, days=1)
-    _, strangers = create_token(actor=lab.people.charlie, name="t", may_write=True, days=1)
+    _, token = create_token(actor=lab.people.bob, name="t", scopes=Scope.values, days=1)
+    _, strangers = create_token(actor=lab.people.charlie, name="t", scopes=Scope.values, days=1)
     bob, charlie = ({"HTTP_AUTHORIZATION": f"Bearer {text}"} for text in (token, strangers))
     client = Client()
     spec = {"name": "notes", "command": "python serve.py", "port": 8000}
