@@ -361,8 +361,12 @@ class _Signature:
         if parameter["in"] == "path":
             self.places.append(f"{name}: {type_of(schema)}")
         elif parameter["in"] == "header":
-            self.optional.append("idempotency_key: str | None = None")
-            self.options += ["takes_key=True", "key=idempotency_key"]
+            if name == "If-Match":
+                self.optional.append("if_match: str | None = None")
+                self.options.append("version=if_match")
+            else:
+                self.optional.append("idempotency_key: str | None = None")
+                self.options += ["takes_key=True", "key=idempotency_key"]
         else:
             # A list ends only with its last page, so its `limit` is the size of a page.
             argument = "page_size" if name == "limit" and is_paged else _argument(name)

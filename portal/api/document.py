@@ -42,6 +42,8 @@ ERRORS = {
         "records the last use of a token."
     ),
 }
+# For operations that take the header If-Match.
+OTHER_VERSION = {412: "The object has changed since the caller read the version that If-Match names."}
 CONFLICT = {409: "The change is not possible now. `detail` says why, and `problems` names the field."}
 # `openapi_extra` of a GET operation that may answer 409.
 MAY_CONFLICT = {"responses": {409: {"$ref": "#/components/responses/Problem409"}}}
@@ -93,6 +95,13 @@ class DocumentedAPI(NinjaAPI):
             item["input"] = own["input"]
         return error
 
+    def create_response(self, request: HttpRequest, data: Any, **options: Any) -> HttpResponse:
+        """Returns the response. If it shows one object that has a version, the version is also its entity tag."""
+        response = super().create_response(request, data, **options)
+        if isinstance(data, dict) and "version" in data:
+            response["ETag"] = f'"{data["version"]}"'
+        return response
+
     def get_openapi_schema(self, **options: Any) -> Any:
         """Returns the OpenAPI document. It is built only at the first call, because building it takes longer than a
         usual page.
@@ -113,7 +122,11 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
     for path in document["paths"].values():
         for method, operation in path.items():
             answers = operation["responses"]
-            for status in ERRORS if method == "get" else _all_errors():
+            takes_version = any(parameter["name"] == "If-Match" for parameter in operation["parameters"])
+            errors = (
+                ERRORS if method == "get" else ERRORS | CONFLICT | (OTHER_VERSION if takes_version else {})
+            )
+            for status in sorted(errors):
                 answers.setdefault(status, {"$ref": f"#/components/responses/{_name(status)}"})
             _declare_files(operation)
             _summarise(operation)
@@ -144,7 +157,7 @@ def _has_token(request: HttpRequest) -> bool:
 
 
 def _all_errors() -> dict[int, str]:
-    return dict(sorted((ERRORS | CONFLICT).items()))
+    return dict(sorted((ERRORS | CONFLICT | OTHER_VERSION).items()))
 
 
 def _name(status: int) -> str:

@@ -20,6 +20,7 @@ from portal.api.plain_problems import plain_problem
 from portal.reports.periods import WrongQuestion
 from scheduling.backends.base import FileUnreadable, NoSuchFile
 from scheduling.jobs.submitting import NotAllSubmitted
+from scheduling.models.versions import OtherVersion
 from scheduling.spec.job_spec import SpecError
 
 PROBLEM = "application/problem+json"
@@ -133,6 +134,10 @@ def answer_with_problems(api: NinjaAPI) -> None:
     @api.exception_handler(NotAllowed)
     def _not_allowed(request: HttpRequest, error: NotAllowed) -> HttpResponse:
         return problem(403, str(error))
+
+    @api.exception_handler(OtherVersion)
+    def _other_version(request: HttpRequest, error: OtherVersion) -> HttpResponse:
+        return problem(412, error.message)
 
     @api.exception_handler(Refused)
     def _refused(request: HttpRequest, error: Refused) -> HttpResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db import transaction
@@ -20,6 +20,7 @@ from scheduling.leases.history import History
 from scheduling.models import Job, JobLabel, Lease
 from scheduling.models.event_codes import EventCode, Message
 from scheduling.models.ownership import require_changeable
+from scheduling.models.versions import require_version
 from scheduling.spec.job_spec import JobSpec, SpecError
 
 EDITABLE = ("priority", "labels", "generations", "expected_hours", "deadline_hours")
@@ -27,11 +28,13 @@ EDITED = "edited"  # kind of the events of such changes
 
 
 @transaction.atomic(durable=True)
-def edit_job(*, actor: User, job: Job, changes: Mapping[str, Any]) -> Job:
+def edit_job(
+    *, actor: User, job: Job, changes: Mapping[str, Any], seen: Collection[str] | None = None
+) -> Job:
     """Sets fields of a job's spec, from the next round on. Returns the job. Setting present values changes nothing.
 
     `changes` maps names in EDITABLE to values, as a spec has them. The job's history and the audit trail keep the
-    values before and after the change.
+    values before and after the change. `seen`: the versions that the caller has seen (require_version).
 
     Raises NotAllowed unless the actor is the owner, a manager of the team or an operator. Raises SpecError for invalid
     values and for fields that cannot be changed. Raises Refused for ended jobs and for replicas. Also raises Refused
@@ -43,6 +46,7 @@ def edit_job(*, actor: User, job: Job, changes: Mapping[str, Any]) -> Job:
         raise SpecError(dict.fromkeys(unknown, f"cannot be changed after the submit; accepted: {accepted}"))
     lock_schedule(job.cluster_id)
     job = Job.objects.select_related("tenant", "cluster").get(pk=job.pk)
+    require_version(job, seen)
     if job.kind == Job.Kind.REPLICA:
         raise Refused("A replica has the fields of its service. Change the service.")
     if job.has_ended or job.state == Job.State.CANCELLING:

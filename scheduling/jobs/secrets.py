@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from django.db import transaction
 
@@ -16,6 +16,7 @@ from accounting.models import Tenant, User
 from scheduling.backends.base import BackendError, SecretFolder, Secrets
 from scheduling.core.encryption import SealError, seal, unseal
 from scheduling.models import Job, JobSecret, Secret
+from scheduling.models.versions import require_version
 from scheduling.spec.attachments import NAME, NAME_IN_WORDS, is_key, named_secrets
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -55,16 +56,19 @@ def create_secret(
 
 
 @transaction.atomic(durable=True)
-def replace_secret(*, actor: User, secret: Secret, values: Mapping[str, str]) -> Secret:
+def replace_secret(
+    *, actor: User, secret: Secret, values: Mapping[str, str], seen: Collection[str] | None = None
+) -> Secret:
     """Replaces all texts of a secret, and returns the secret. Running jobs keep the old texts until their next attempt.
 
-    Raises NotAllowed unless the actor owns the secret or manages its team. Raises Refused if a text is invalid or the
-    secret was deleted.
+    `seen`: the versions that the caller has seen (require_version). Raises NotAllowed unless the actor owns the secret
+    or manages its team. Raises Refused if a text is invalid or the secret was deleted.
     """
     _require_writer(actor, secret)
     there = Secret.objects.select_for_update(of=("self",)).filter(pk=secret.pk).first()
     if there is None:
         raise Refused("The secret no longer exists, because somebody has deleted it.")
+    require_version(there, seen)
     before = there.keys
     _fill(there, values)
     there.changed_at = now_from_database()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -21,6 +22,7 @@ from scheduling.jobs.volumes import find_volumes
 from scheduling.models import Cluster, Schedule
 from scheduling.models.event_codes import Delay
 from scheduling.models.ownership import require_changeable
+from scheduling.models.versions import require_version
 from scheduling.spec.job_spec import JobSpec
 from scheduling.timetable import Timetable, TimetableError
 from scheduling.timetable.normal_form import tidy
@@ -129,13 +131,21 @@ def create_schedule(
 @fetches_code
 @transaction.atomic(durable=True)
 def change_schedule(
-    *, actor: User, schedule: Schedule, cluster: Cluster, spec: JobSpec, terms: Terms
+    *,
+    actor: User,
+    schedule: Schedule,
+    cluster: Cluster,
+    spec: JobSpec,
+    terms: Terms,
+    seen: Collection[str] | None = None,
 ) -> Schedule:
     """Replaces the spec, cluster, timetable and policies of a schedule, and makes the actor its owner. The team stays.
 
-    If the timetable changes, runs that were missed under the old timetable do not start later.
+    If the timetable changes, runs that were missed under the old timetable do not start later. `seen`: the versions
+    that the caller has seen (require_version).
     """
     schedule = lock_changeable(actor, schedule)
+    require_version(schedule, seen)
     may_schedule(actor, schedule.tenant, cluster, spec)
     timetable = terms.check(schedule)
     before = {field: getattr(schedule, field) for field in asdict(terms)}
@@ -191,12 +201,13 @@ def resume_schedule(*, actor: User, schedule: Schedule) -> Schedule:
 
 
 @transaction.atomic(durable=True)
-def delete_schedule(*, actor: User, schedule: Schedule) -> None:
+def delete_schedule(*, actor: User, schedule: Schedule, seen: Collection[str] | None = None) -> None:
     """Deletes the schedule. Records of its runs are kept, and its jobs continue. Does nothing if it is deleted
     already."""
     if Schedule.objects.visible_to(actor).filter(pk=schedule.pk, deleted_at__isnull=False).exists():
         return
     schedule = lock_changeable(actor, schedule)
+    require_version(schedule, seen)
     schedule.deleted_at = now_from_database()
     schedule.save(update_fields=["deleted_at"])
     _note(actor, "schedule.delete", schedule)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -22,6 +23,7 @@ from scheduling.jobs.submitting import check_spec
 from scheduling.models import Cluster, Job, Service, ServiceRevision
 from scheduling.models.event_codes import ServiceEventKind as Kind
 from scheduling.models.ownership import require_changeable
+from scheduling.models.versions import require_version
 from scheduling.services.replicas import judge, make_current, note
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -84,15 +86,17 @@ def change_service(
     spec: JobSpec | None = None,
     stopped: bool | None = None,
     even_if_never: bool = True,
+    seen: Collection[str] | None = None,
     **rules: Any,
 ) -> Service:
     """Changes a service: its spec, whether it is stopped, and the fields of Service in `rules`, such as `replicas`.
 
     A spec that differs from the current one creates a revision and rolls it out; an equal spec does not. Replicas of
     the new revision run with the actor's rights. If `even_if_never` is False, raises Refused if a replica with the new
-    spec could never run.
+    spec could never run. `seen`: the versions that the caller has seen (require_version).
     """
     service = _locked(actor, service)
+    require_version(service, seen)
     before: dict[str, Any] = {name: getattr(service, name) for name in rules}
     for name, value in rules.items():
         setattr(service, name, value)

@@ -520,6 +520,7 @@ class JobInFull(TypedDict):
     end_message: str
     steps_done: str | None
     failures: int
+    version: str
     exit_meaning: str
     last_lines: list[str]
 
@@ -704,6 +705,7 @@ class Request(TypedDict):
 
 class Schedule(TypedDict):
     id: int
+    version: str
     name: str
     team: str
     owner: str
@@ -726,6 +728,7 @@ class Schedule(TypedDict):
 
 class ScheduleInFull(TypedDict):
     id: int
+    version: str
     name: str
     team: str
     owner: str
@@ -785,6 +788,7 @@ class Scheduling(TypedDict):
 
 class Secret(TypedDict):
     id: int
+    version: str
     name: str
     team: str
     keys: list[str]
@@ -794,6 +798,7 @@ class Secret(TypedDict):
 
 class Service(TypedDict):
     id: int
+    version: str
     name: str
     team: str
     owner: str
@@ -824,6 +829,7 @@ class ServiceEvent(TypedDict):
 
 class ServiceInFull(TypedDict):
     id: int
+    version: str
     name: str
     team: str
     owner: str

@@ -39,6 +39,7 @@ class Call(Generic[T]):
     # Whether the operation accepts an Idempotency-Key, and the key. The client makes a key if it is None.
     takes_key: bool = False
     key: str | None = None
+    version: str | None = None  # sent as If-Match: the call changes nothing if the object has another version
     is_file: bool = False  # the answer is returned as bytes
 
     @property

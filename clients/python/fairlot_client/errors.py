@@ -47,7 +47,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """Raised when the change is not possible now (409)."""
+    """Raised when the change is not possible now (409), or if the object has changed meanwhile (412)."""
 
 
 class NotAccepted(ApiError):
@@ -63,6 +63,7 @@ _OF_STATUS: dict[int, type[ApiError]] = {
     403: NotAllowed,
     404: NotFound,
     409: Conflict,
+    412: Conflict,
     422: NotAccepted,
     429: Unavailable,
 }

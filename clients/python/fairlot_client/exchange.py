@@ -46,6 +46,7 @@ def exchange(
     FairlotError if the call failed.
     """
     headers = headers | ({"Idempotency-Key": call.key or uuid4().hex} if call.takes_key else {})
+    headers |= {"If-Match": f'"{call.version}"'} if call.version else {}
     tries = retries if call.may_repeat else 0
     unsure = False  # whether an earlier request may have had its effect
     for attempt in range(tries + 1):

@@ -189,6 +189,7 @@ def snooze_job(job_id: int, *, until: str, reason: str) -> Call[answers.GpuUse]:
 def change_job(
     job_id: int,
     *,
+    if_match: str | None = None,
     priority: int | Unset | None = UNSET,
     labels: dict[str, str] | Unset | None = UNSET,
     generations: list[str] | Unset | None = UNSET,
@@ -202,6 +203,7 @@ def change_job(
     return Call(
         "PATCH",
         filled("/jobs/{job_id}", job_id=job_id),
+        version=if_match,
         body=set_fields(
             priority=priority,
             labels=labels,
@@ -464,6 +466,7 @@ def get_service(service_id: int) -> Call[answers.ServiceInFull]:
 def change_service(
     service_id: int,
     *,
+    if_match: str | None = None,
     replicas: int | Unset | None = UNSET,
     max_surge: int | Unset | None = UNSET,
     max_unavailable: int | Unset | None = UNSET,
@@ -479,6 +482,7 @@ def change_service(
     return Call(
         "PATCH",
         filled("/services/{service_id}", service_id=service_id),
+        version=if_match,
         body=set_fields(
             replicas=replicas,
             max_surge=max_surge,
@@ -652,6 +656,7 @@ def change_schedule(
     *,
     spec: dict[str, Any] | str,
     expression: str,
+    if_match: str | None = None,
     team: str | Unset = UNSET,
     cluster: str | Unset = UNSET,
     even_if_never: Literal[False] | Unset = UNSET,
@@ -670,6 +675,7 @@ def change_schedule(
     return Call(
         "PUT",
         filled("/schedules/{schedule_id}", schedule_id=schedule_id),
+        version=if_match,
         body=set_fields(
             spec=spec,
             team=team,
@@ -686,12 +692,12 @@ def change_schedule(
     )
 
 
-def delete_schedule(schedule_id: int) -> Call[None]:
+def delete_schedule(schedule_id: int, *, if_match: str | None = None) -> Call[None]:
     """Deletes a schedule.
 
     The records of its runs and the jobs that it submitted are kept.
     """
-    return Call("DELETE", filled("/schedules/{schedule_id}", schedule_id=schedule_id))
+    return Call("DELETE", filled("/schedules/{schedule_id}", schedule_id=schedule_id), version=if_match)
 
 
 def pause_schedule(schedule_id: int) -> Call[answers.Schedule]:
@@ -1910,7 +1916,11 @@ def create_secret(
 
 
 def replace_secret(
-    secret_id: int, *, value: str | Unset | None = UNSET, values: dict[str, str] | Unset = UNSET
+    secret_id: int,
+    *,
+    if_match: str | None = None,
+    value: str | Unset | None = UNSET,
+    values: dict[str, str] | Unset = UNSET,
 ) -> Call[answers.Secret]:
     """Replaces the content of a secret.
 
@@ -1919,6 +1929,7 @@ def replace_secret(
     return Call(
         "PUT",
         filled("/secrets/{secret_id}", secret_id=secret_id),
+        version=if_match,
         body=set_fields(value=value, values=values),
     )
 

@@ -21,6 +21,7 @@ from portal.api.document import MAY_CONFLICT
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs import schemas
 from portal.api.problems import problems_of
+from portal.api.versions import IfMatch, versions_in
 from portal.jobs.detail import forecast_of, present_lease
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import labelled
@@ -40,6 +41,7 @@ from scheduling.jobs.run_times import run_time_of
 from scheduling.jobs.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
 from scheduling.models import Cluster, Job, JobEvent
 from scheduling.models.jobs import job_in_sight
+from scheduling.models.versions import version_of
 from scheduling.spec.job_spec import LONGEST_YAML, JobSpec, SpecError
 from scheduling.spec.stored import value_of
 
@@ -229,10 +231,13 @@ def make_preemptible(request: ApiRequest, job_id: int, wanted: schemas.Preemptib
 
 
 @router.patch("/jobs/{int:job_id}", response=schemas.JobInFull, url_name="job")
-def edit(request: ApiRequest, job_id: int, changes: schemas.JobChanges) -> dict[str, Any]:
+def edit(
+    request: ApiRequest, job_id: int, changes: schemas.JobChanges, if_match: IfMatch = None
+) -> dict[str, Any]:
     """Changes fields of a job that has not ended, from the next round on. For callers who may cancel the job."""
     given = {name: getattr(changes, name) for name in changes.model_fields_set}
-    edit_job(actor=request.auth, job=visible_job(request, job_id), changes=given)
+    job = visible_job(request, job_id)
+    edit_job(actor=request.auth, job=job, changes=given, seen=versions_in(if_match))
     return show_job(visible_job(request, job_id))
 
 
@@ -402,6 +407,7 @@ def show_job(job: Job) -> dict[str, Any]:
     if shown["reason"] and job.reason in OF_LIMITS:
         shown["reason"] = explain(job).short
     failure = failure_of(job)
+    shown["version"] = version_of(job)
     shown["exit_meaning"] = failure.meaning if failure else ""
     shown["last_lines"] = failure.lines if failure else []
     return shown

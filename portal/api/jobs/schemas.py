@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, WithJsonSchema
 from portal.api.fields import AskedFlag, Figure, Flag, Line, Number, Whole
 from portal.api.inlining import inlined
 from portal.api.old_names import WithOldNames, answered_too, read_as, with_old_properties
+from portal.api.versions import VERSION
 from scheduling.jobs.submitting import MOST_AT_ONCE
 from scheduling.spec.job_spec import NEW_NAMES, JobSpec
 
@@ -182,6 +183,7 @@ class JobFilters(WithOldNames, Schema):
 
 
 class JobInFull(Job):
+    version: str = Field(description=VERSION)
     exit_meaning: str = Field(
         description="What the exit code of a failed job means; empty if the code has no known meaning."
     )

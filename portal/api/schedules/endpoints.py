@@ -13,9 +13,11 @@ from accounting.core.clock import now_from_database
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.schedules import schemas
+from portal.api.versions import IfMatch, versions_in
 from portal.user_request import ApiRequest
 from scheduling.core.run_texts import run_text_of
 from scheduling.models import Cluster, Schedule, ScheduleRun
+from scheduling.models.versions import version_of
 from scheduling.schedules.actions import (
     Terms,
     change_schedule,
@@ -92,7 +94,9 @@ def get_schedule(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
 
 
 @router.put("/schedules/{int:schedule_id}", response=schemas.Schedule, url_name="schedule")
-def change(request: ApiRequest, schedule_id: int, new: schemas.NewSchedule) -> dict[str, Any]:
+def change(
+    request: ApiRequest, schedule_id: int, new: schemas.NewSchedule, if_match: IfMatch = None
+) -> dict[str, Any]:
     """Replaces the specification, timetable and rules of a schedule. The team does not change, but the caller becomes
     the owner."""
     schedule = visible_schedule(request, schedule_id)
@@ -112,14 +116,16 @@ def change(request: ApiRequest, schedule_id: int, new: schemas.NewSchedule) -> d
         cluster=cluster,
         spec=read_spec(new.spec),
         terms=_terms(new),
+        seen=versions_in(if_match),
     )
     return show(changed)
 
 
 @router.delete("/schedules/{int:schedule_id}", response={204: None}, url_name="schedule")
-def delete(request: ApiRequest, schedule_id: int) -> Status[Any]:
+def delete(request: ApiRequest, schedule_id: int, if_match: IfMatch = None) -> Status[Any]:
     """Deletes a schedule. The records of its runs and the jobs that it submitted are kept."""
-    delete_schedule(actor=request.auth, schedule=visible_schedule(request, schedule_id))
+    schedule = visible_schedule(request, schedule_id)
+    delete_schedule(actor=request.auth, schedule=schedule, seen=versions_in(if_match))
     return Status(204, None)
 
 
@@ -174,6 +180,7 @@ def show(schedule: Schedule) -> dict[str, Any]:
         "next_due_at", "refusals", "paused_at", "paused_reason", "deleted_at", "created_at",
     )  # fmt: skip
     return {name: getattr(schedule, name) for name in same} | {
+        "version": version_of(schedule),
         "team": schedule.tenant.slug,
         "owner": schedule.owner.get_username(),
         "cluster": schedule.cluster.name,

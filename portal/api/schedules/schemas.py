@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, ConfigDict
 
 from portal.api.fields import Line, Whole
 from portal.api.jobs.schemas import EXAMPLE, NewJob
+from portal.api.versions import VERSION
 
 
 class NewSchedule(NewJob):
@@ -51,6 +52,7 @@ class NewSchedule(NewJob):
 
 class Schedule(Schema):
     id: int
+    version: str = Field(description=VERSION)
     name: str
     team: str
     owner: str

@@ -12,10 +12,12 @@ from ninja.responses import Status
 from accounting.access.permissions import tenants_where
 from accounting.core.errors import Refused
 from portal.api.secrets import schemas
+from portal.api.versions import IfMatch, versions_in
 from portal.user_request import ApiRequest
 from scheduling.jobs.secrets import create_secret, delete_secret, replace_secret
 from scheduling.models import Secret
 from scheduling.models.secrets import ONLY_KEY
+from scheduling.models.versions import version_of
 
 router = Router(tags=["Secrets"])
 
@@ -39,10 +41,15 @@ def create(request: ApiRequest, new: schemas.NewSecret) -> Status[Any]:
 
 
 @router.put("/secrets/{int:secret_id}", response=schemas.Secret, url_name="secret")
-def replace(request: ApiRequest, secret_id: int, given: schemas.SecretTexts) -> dict[str, Any]:
+def replace(
+    request: ApiRequest, secret_id: int, given: schemas.SecretTexts, if_match: IfMatch = None
+) -> dict[str, Any]:
     """Replaces the content of a secret. A running job gets the new content when its next attempt starts."""
     found = _writable(request, secret_id)
-    return _show(replace_secret(actor=request.auth, secret=found, values=_values(given)))
+    replaced = replace_secret(
+        actor=request.auth, secret=found, values=_values(given), seen=versions_in(if_match)
+    )
+    return _show(replaced)
 
 
 @router.delete("/secrets/{int:secret_id}", response={204: None}, url_name="secret")
@@ -72,5 +79,6 @@ def _values(given: schemas.SecretTexts) -> dict[str, str]:
 def _show(secret: Secret) -> dict[str, Any]:
     same = ("id", "name", "keys", "created_at", "changed_at")
     return {name: getattr(secret, name) for name in same} | {
-        "team": secret.tenant.slug if secret.tenant else ""
+        "version": version_of(secret),
+        "team": secret.tenant.slug if secret.tenant else "",
     }

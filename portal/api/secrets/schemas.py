@@ -8,6 +8,7 @@ from ninja import Field, Schema
 from pydantic import SecretStr
 
 from portal.api.fields import Line
+from portal.api.versions import VERSION
 
 
 class SecretTexts(Schema):
@@ -29,6 +30,7 @@ class NewSecret(SecretTexts):
 
 class Secret(Schema):
     id: int
+    version: str = Field(description=VERSION)
     name: str
     team: str = Field(
         description="Slug of the team that owns the secret; empty for a personal secret of the caller."

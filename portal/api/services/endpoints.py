@@ -14,6 +14,7 @@ from portal import interruptions
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.services import schemas
+from portal.api.versions import IfMatch, versions_in
 from portal.jobs.failure import failure_of
 from portal.services.detail import (
     Member,
@@ -30,6 +31,7 @@ from scheduling.core.event_texts import end_text_of
 from scheduling.core.service_texts import service_text_of
 from scheduling.leases.interruptions import back_by, of_service
 from scheduling.models import Job, Service, ServiceRevision
+from scheduling.models.versions import version_of
 from scheduling.services.actions import change_service, create_service, remove_service, roll_back_service
 
 router = Router(tags=["Services"])
@@ -102,14 +104,23 @@ def get_service(request: ApiRequest, service_id: int) -> dict[str, Any]:
 
 
 @router.patch("/services/{int:service_id}", response=schemas.Service, url_name="service")
-def change(request: ApiRequest, service_id: int, wanted: schemas.ServiceChange) -> dict[str, Any]:
+def change(
+    request: ApiRequest, service_id: int, wanted: schemas.ServiceChange, if_match: IfMatch = None
+) -> dict[str, Any]:
     """Changes the given fields of a service, and leaves the others unchanged.
 
     The fields are the number of replicas, the rollout rules, the specification, and whether the service is stopped.
     """
     service = visible_service(request, service_id)
     spec = read_spec(wanted.spec) if wanted.spec is not None else None
-    change_service(actor=request.auth, service=service, spec=spec, stopped=wanted.stopped, **_rules(wanted))
+    change_service(
+        actor=request.auth,
+        service=service,
+        spec=spec,
+        stopped=wanted.stopped,
+        seen=versions_in(if_match),
+        **_rules(wanted),
+    )
     return _shown(request, service_id)
 
 
@@ -165,6 +176,7 @@ def show(service: Service, members: Sequence[Member]) -> dict[str, Any]:
         "status": status_of(service).text,
         "url": hosts.origin_of_service(service.pk),
         "trouble": " ".join(troubles_of(service, members)),
+        "version": version_of(service),
         "team": service.tenant.slug,
         "owner": service.owner.get_username(),
         "cluster": service.cluster.name,

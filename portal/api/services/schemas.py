@@ -10,6 +10,7 @@ from pydantic import ConfigDict
 
 from portal.api.fields import Flag, Line, Whole
 from portal.api.jobs.schemas import NewJob, Spec
+from portal.api.versions import VERSION
 
 
 class ServiceRules(Schema):
@@ -101,6 +102,7 @@ class ServiceReplica(Schema):
 
 class Service(Schema):
     id: int
+    version: str = Field(description=VERSION)
     name: str
     team: str
     owner: str
