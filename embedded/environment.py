@@ -84,6 +84,7 @@ class Home:
         urls = {"postgres": "DATABASE_URL", "valkey": "REDIS_URL"}
         completed = {urls[server.name]: server.url for server in servers}
         completed["FAIRLOT_JOBS_DIR"] = str(self.var / "jobs")
+        completed["FAIRLOT_ACCOUNTS_BY_INVITATION"] = "true"  # people try the portal without an admin
         if public_url is not None:
             completed["PUBLIC_URL"] = public_url
         if not given("SECRET_KEY"):

@@ -139,6 +139,8 @@ DATA_UPLOAD_MAX_NUMBER_FILES = (
     FAIRLOT_CODE_FILES + 1
 )  # one more, so that the upload's own refusal explains it
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.MemoryFileUploadHandler"]
+# Whether a person with an invitation to a team may create an account; otherwise only admins create accounts.
+FAIRLOT_ACCOUNTS_BY_INVITATION = env.bool("FAIRLOT_ACCOUNTS_BY_INVITATION", False)
 # The passwords that one web process hashes at once; each needs 100 MB for a moment.
 FAIRLOT_PASSWORDS_AT_ONCE = env.int("FAIRLOT_PASSWORDS_AT_ONCE", 2)
 

@@ -6,6 +6,7 @@ impossible.
 
 from accounting.actions.budgets import remove_budget, set_budget
 from accounting.actions.hardware import create_generation, delete_generation, set_price, set_weight
+from accounting.actions.invitations import accept_invitation, invite, revoke_invitation
 from accounting.actions.ledger import resume_sealing, take_back_trade, take_back_usage
 from accounting.actions.memberships import add_member, change_membership, remove_member
 from accounting.actions.quotas import remove_quota, set_quota
@@ -29,6 +30,7 @@ from accounting.actions.users import (
 )
 
 __all__ = [
+    "accept_invitation",
     "add_member",
     "archive_tenant",
     "change_membership",
@@ -38,6 +40,7 @@ __all__ = [
     "deactivate_user",
     "delete_generation",
     "delete_tenant",
+    "invite",
     "move_tenant",
     "reactivate_user",
     "remove_budget",
@@ -47,6 +50,7 @@ __all__ = [
     "reset_password",
     "restore_tenant",
     "resume_sealing",
+    "revoke_invitation",
     "set_budget",
     "set_portal_role",
     "set_preferences",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
@@ -44,8 +45,13 @@ def find_user(name: str) -> User:
     return found[0]
 
 
-def add_within(*, actor: User | None, membership: Membership) -> Membership:
-    """Stores a new membership in the caller's transaction. The caller must have checked the permission."""
+def add_within(
+    *, actor: User | None, membership: Membership, how: Mapping[str, Any] = audit.NOTHING
+) -> Membership:
+    """Stores a new membership in the caller's transaction. The caller must have checked the permission.
+
+    `how`: what the audit trail says besides about the way in, such as the invitation.
+    """
     user = membership.user
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=membership.tenant_id)
     if tenant.archived_at:
@@ -56,7 +62,8 @@ def add_within(*, actor: User | None, membership: Membership) -> Membership:
     _check(membership)
     with refused_if_taken(f"{user} is already a member of {tenant}.", "user"):
         membership.save(force_insert=True)
-    audit.record(actor=actor, verb="member.add", target=user, tenant=tenant, after=_audit_values(membership))
+    after = {**_audit_values(membership), **how}
+    audit.record(actor=actor, verb="member.add", target=user, tenant=tenant, after=after)
     return membership
 
 

@@ -14,6 +14,7 @@ from accounting.models.capacity import (
 )
 from accounting.models.hardware import Generation, Price
 from accounting.models.history import BudgetChange, QuotaChange, TicketChange
+from accounting.models.invitations import Invitation
 from accounting.models.ledger import (
     LedgerAccount,
     LedgerEntry,
@@ -41,6 +42,7 @@ __all__ = [
     "ClosedBook",
     "CorrectedSegment",
     "Generation",
+    "Invitation",
     "JobDay",
     "LedgerAccount",
     "LedgerEntry",

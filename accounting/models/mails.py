@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from accounting.models.invitations import Invitation
 from accounting.models.outbox import OutboxItem
 
 
@@ -16,6 +17,8 @@ class Mail(OutboxItem):
     address = models.EmailField()
     subject = models.CharField(max_length=200)
     text = models.TextField()
+    # The mail that leaves ends with the link of this invitation. The text does not have it, so that it is not stored.
+    invitation = models.ForeignKey(Invitation, on_delete=models.CASCADE, null=True, related_name="mails")
 
     class Meta:
         indexes = [models.Index(fields=["not_before"], condition=models.Q(sent_at=None), name="mail_due")]

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.mail import EmailMessage
 
 from accounting.core.clock import now_from_database
-from accounting.models import Mail, MailAttachment, User
+from accounting.models import Invitation, Mail, MailAttachment, User
 from accounting.notifications.outbox import MOST_ATTEMPTS, claim
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def write(
     mails = Mail.objects.bulk_create(
         Mail(
             address=address,
-            subject=f"[Fairlot] {' '.join(subject.split())}"[:200],
+            subject=_subject(subject),
             text=text if isinstance(text, str) else text(reader),
         )
         for address, reader in readers.items()
@@ -62,6 +62,15 @@ def write(
         for mail in mails
         for one in attachments
     )
+
+
+def write_link(invitation: Invitation, *, subject: str, text: str) -> None:
+    """Stores a mail to the address of an invitation. The mail that leaves ends with the link of the invitation."""
+    Mail.objects.create(address=invitation.email, subject=_subject(subject), text=text, invitation=invitation)
+
+
+def _subject(text: str) -> str:
+    return f"[Fairlot] {' '.join(text.split())}"[:200]
 
 
 def send(*, mail_id: int) -> bool:
@@ -91,7 +100,8 @@ def send(*, mail_id: int) -> bool:
 
 def _message(mail: Mail) -> EmailMessage:
     identity = f"<{mail.identity}@{settings.FAIRLOT_MAIL_DOMAIN}>"
-    message = EmailMessage(mail.subject, mail.text, to=[mail.address], headers={"Message-ID": identity})
+    text = f"{mail.text}\n{mail.invitation.link()}\n" if mail.invitation else mail.text
+    message = EmailMessage(mail.subject, text, to=[mail.address], headers={"Message-ID": identity})
     for one in mail.attachments.all():
         message.attach(one.name, bytes(one.content), one.content_type)
     return message

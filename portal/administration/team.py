@@ -11,15 +11,16 @@ from django.views.decorators.http import require_safe
 from accounting import actions
 from accounting.actions.memberships import find_user
 from accounting.core.name_order import by_name
-from accounting.models import AuditEvent, Membership
+from accounting.models import AuditEvent, Invitation, Membership
 from accounting.models.tenants import has_role
 from portal.access import managed, posted_from
 from portal.administration.budget_forms import budgets_of, remove_budget_of, set_budget_of
 from portal.administration.limit_usage import limits_of
+from portal.administration.member_usage import TeamMembersUsage
 from portal.administration.trail import entries
 from portal.administration.tree import share_of, tickets_within
 from portal.forms.form import Form
-from portal.forms.membership import MemberForm, NewMemberByName
+from portal.forms.membership import InvitationForm, MemberForm, NewMemberByName
 from portal.forms.posting import perform, show
 from portal.user_request import UserRequest
 
@@ -38,16 +39,27 @@ def teams(request: UserRequest) -> HttpResponse:
     return render(request, "administration/teams.html", {"teams": found})
 
 
-def team_page(request: UserRequest, *, slug: str, posted: Form | None = None) -> HttpResponse:
+def team_page(
+    request: UserRequest, *, slug: str, posted: Form | None = None, made: Invitation | None = None
+) -> HttpResponse:
+    """Shows the page of a team to its manager. `made`: the invitation that was just created."""
     tenant = get_object_or_404(managed(request), slug=slug)
-    members = tenant.memberships.select_related("user").order_by(*by_name("user__username"))
+    members = list(tenant.memberships.select_related("user").order_by(*by_name("user__username")))
     tickets = tickets_within(tenant)
+    usage = TeamMembersUsage.read(tenant, request.user)
     events = AuditEvent.objects.visible_to(request.user).filter(tenant=tenant)[:LATEST_EVENTS]
     context = {
         "tenant": tenant,
         "branch": share_of(tenant),
-        "members": [(one, MemberForm(one).or_posted(posted), one.tickets / tickets) for one in members],
+        "members": [
+            (one, MemberForm(one).or_posted(posted), one.tickets / tickets, usage.of(one.user_id))
+            for one in members
+        ],
+        "others": usage.of_others([one.user_id for one in members]),
         "add": NewMemberByName("add").or_posted(posted),
+        "invitations": tenant.invitations.usable().select_related("invited_by"),
+        "invite": InvitationForm().or_posted(posted),
+        "made": made,
         "limits": limits_of(tenant),
         **budgets_of(tenant, request.user, posted),
         "entries": entries(events, request.user),

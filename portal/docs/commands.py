@@ -44,7 +44,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "requests": ("fairlot request list",),
     "request": ("fairlot request show {pk}",),
     "request_new": ("fairlot request limit gpus 16 --team {slug} --reason 'Why we need it'",),
-    "team": ("fairlot team members {slug}", "fairlot limits --team {slug}", "fairlot budgets --team {slug}"),
+    "team": (
+        "fairlot team members {slug}",
+        "fairlot team invite {slug} --days 7",
+        "fairlot limits --team {slug}",
+        "fairlot budgets --team {slug}",
+    ),
     "admin_tenant": ("fairlot team members {slug}", "fairlot limits --team {slug}"),
     "admin_nodes": ("fairlot node list",),
     "admin_clusters": ("fairlot cluster list",),

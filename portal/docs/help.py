@@ -59,6 +59,8 @@ HELP = {
     "team": "team",
     "team_member": "team#add-a-member",
     "team_member_leaving": "team#remove-a-member",
+    "team_invitation": "team#invite-people",
+    "invitation": "team#invite-people",
     "team_budget": "limits#set-a-budget",
     "admin_tenants": "operate#create-a-team",
     "admin_tenant": "operate#create-a-team",

@@ -466,6 +466,18 @@ class Interruption(TypedDict):
     seconds: float
 
 
+class Invitation(TypedDict):
+    id: int
+    email: str
+    role: str
+    tickets: int
+    uses: int
+    most_uses: int
+    created_at: str
+    expires_at: str
+    invited_by: str | None
+
+
 class Job(TypedDict):
     id: int
     kind: str
@@ -596,6 +608,19 @@ class Membership(TypedDict):
     team: str
     role: str
     tickets: int
+
+
+class NewInvitationLink(TypedDict):
+    id: int
+    email: str
+    role: str
+    tickets: int
+    uses: int
+    most_uses: int
+    created_at: str
+    expires_at: str
+    invited_by: str | None
+    link: str
 
 
 class Node(TypedDict):

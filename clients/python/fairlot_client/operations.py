@@ -1658,6 +1658,54 @@ def remove_member(team: str, user: str) -> Call[None]:
     return Call("DELETE", filled("/teams/{team}/members/{user}", team=team, user=user))
 
 
+def list_invitations(team: str) -> Call[list[answers.Invitation]]:
+    """Returns the open invitations to a team, without their links.
+
+    For the team's managers and for admins.
+    """
+    return Call("GET", filled("/teams/{team}/invitations", team=team))
+
+
+def create_invitation(
+    team: str,
+    *,
+    role: Literal["viewer", "member", "manager"] | Unset = UNSET,
+    tickets: int | Unset = UNSET,
+    email: str | Unset = UNSET,
+    most_uses: int | Unset = UNSET,
+    days: int | Unset = UNSET,
+) -> Call[answers.NewInvitationLink]:
+    """Creates an invitation to a team, and returns its link.
+
+    For the team's managers and for admins.
+
+    A user who opens the link can join the team. With `email`, Fairlot also sends the link to this address.
+    """
+    return Call(
+        "POST",
+        filled("/teams/{team}/invitations", team=team),
+        body=set_fields(role=role, tickets=tickets, email=email, most_uses=most_uses, days=days),
+    )
+
+
+def revoke_invitation(team: str, invitation_id: int) -> Call[None]:
+    """Revokes an invitation, so that its link no longer works.
+
+    For the team's managers and for admins.
+    """
+    return Call(
+        "DELETE", filled("/teams/{team}/invitations/{invitation_id}", team=team, invitation_id=invitation_id)
+    )
+
+
+def accept_invitation(*, invitation: str) -> Call[answers.Membership]:
+    """Accepts an invitation: the caller becomes a member of its team.
+
+    If the caller is a member, the role stays.
+    """
+    return Call("POST", "/invitations/accept", body=set_fields(invitation=invitation))
+
+
 def preview_tickets(
     *, team: str, tickets: int, user: str | Unset | None = UNSET
 ) -> Call[list[answers.ShareChange]]:
@@ -2105,6 +2153,10 @@ class Operations:
     add_member = Method(add_member)
     change_member = Method(change_member)
     remove_member = Method(remove_member)
+    list_invitations = Method(list_invitations)
+    create_invitation = Method(create_invitation)
+    revoke_invitation = Method(revoke_invitation)
+    accept_invitation = Method(accept_invitation)
     preview_tickets = Method(preview_tickets)
     list_limits = Method(list_limits)
     set_limit = Method(set_limit)

@@ -16,7 +16,7 @@ from accounting.access.permissions import changeable_where
 from accounting.actions.memberships import find_user
 from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
-from accounting.models import Membership, Tenant
+from accounting.models import Invitation, Membership, Tenant
 from portal.administration.tree import (
     Effect,
     effect_of_archiving,
@@ -123,6 +123,55 @@ def remove_member(request: ApiRequest, team: str, user: str) -> Status[Any]:
     """Removes a member from a team. The user's work stays in the team. For the team's managers and for admins."""
     actions.remove_member(actor=request.auth, membership=_membership(request, team, user))
     return Status(204, None)
+
+
+@router.get("/teams/{team}/invitations", response=list[schemas.Invitation], url_name="team_invitations")
+def invitations(request: ApiRequest, team: str) -> list[dict[str, Any]]:
+    """Returns the open invitations to a team, without their links. For the team's managers and for admins."""
+    found = _managed(request, team).invitations.usable().select_related("invited_by")
+    return [_invitation(one) for one in found]
+
+
+@router.post(
+    "/teams/{team}/invitations", response={201: schemas.NewInvitationLink}, url_name="team_invitations"
+)
+def invite(request: ApiRequest, team: str, new: schemas.NewInvitation) -> Status[Any]:
+    """Creates an invitation to a team, and returns its link. For the team's managers and for admins.
+
+    A user who opens the link can join the team. With `email`, Fairlot also sends the link to this address.
+    """
+    made = actions.invite(actor=request.auth, tenant=_managed(request, team), **new.dict())
+    return Status(201, _invitation(made) | {"link": made.link()})
+
+
+@router.delete("/teams/{team}/invitations/{invitation_id}", response={204: None}, url_name="team_invitation")
+def revoke_invitation(request: ApiRequest, team: str, invitation_id: int) -> Status[Any]:
+    """Revokes an invitation, so that its link no longer works. For the team's managers and for admins."""
+    found = _managed(request, team).invitations.select_related("tenant")
+    actions.revoke_invitation(actor=request.auth, invitation=get_object_or_404(found, pk=invitation_id))
+    return Status(204, None)
+
+
+@router.post("/invitations/accept", response=schemas.Membership, url_name="invitation_accept")
+def accept_invitation(request: ApiRequest, given: schemas.AcceptedInvitation) -> dict[str, Any]:
+    """Accepts an invitation: the caller becomes a member of its team. If the caller is a member, the role stays."""
+    token = given.invitation.rstrip("/").rpartition("/")[2]
+    joined = actions.accept_invitation(actor=request.auth, token=token)
+    return {"team": joined.tenant.slug, "role": joined.role, "tickets": joined.tickets}
+
+
+def _invitation(one: Invitation) -> dict[str, Any]:
+    return {
+        "id": one.pk,
+        "email": one.email,
+        "role": one.role,
+        "tickets": one.tickets,
+        "uses": one.uses,
+        "most_uses": one.most_uses,
+        "created_at": one.created_at,
+        "expires_at": one.expires_at,
+        "invited_by": one.invited_by.get_username() if one.invited_by else None,
+    }
 
 
 def _managed(request: ApiRequest, slug: str) -> Tenant:

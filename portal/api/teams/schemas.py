@@ -80,6 +80,36 @@ class Member(Schema):
     is_active: bool
 
 
+class NewInvitation(Schema):
+    role: Literal["viewer", "member", "manager"] = "member"
+    tickets: Whole = 100
+    email: Line = Field(
+        "", description="Address to which Fairlot sends the link; empty: Fairlot sends no mail."
+    )
+    most_uses: Whole = Field(1, description="How many people can accept the invitation, 1 to 100.")
+    days: Whole = Field(7, description="How many days the invitation is valid, 1 to 90.")
+
+
+class Invitation(Schema):
+    id: int
+    email: str
+    role: str
+    tickets: int
+    uses: int = Field(description="How many people have accepted the invitation.")
+    most_uses: int
+    created_at: datetime
+    expires_at: datetime
+    invited_by: str | None
+
+
+class NewInvitationLink(Invitation):
+    link: str = Field(description="Address with which people join. Fairlot does not return it again.")
+
+
+class AcceptedInvitation(Schema):
+    invitation: Line = Field(description="Link of an invitation, or the last part of its path.")
+
+
 class TeamShare(Schema):
     """The share of a team, or of a team's direct members, before and after a change.
 

@@ -79,6 +79,7 @@ CASES = {
     "deactivate_user": Case(lambda c: {"user": c.bob}, "user.deactivate"),
     "delete_generation": Case(lambda c: {"generation": c.v100}, "generation.delete"),
     "delete_tenant": Case(lambda c: {"tenant": make.tenant("Geo", parent=c.astro)}, "tenant.delete"),
+    "invite": Case(lambda c: {"tenant": c.astro}, "invitation.create", managers=True),
     "move_tenant": Case(lambda c: {"tenant": c.astro, "parent": None}, "tenant.move"),
     "reactivate_user": Case(
         lambda c: {"user": User.objects.create(username="dora", is_active=False)}, "user.reactivate"
@@ -90,6 +91,11 @@ CASES = {
     "reset_password": Case(lambda c: {"user": c.bob}, "user.reset_password"),
     "restore_tenant": Case(lambda c: {"tenant": archived(c.bio)}, "tenant.restore"),
     "resume_sealing": Case(lambda c: stopped("why"), "ledger.resume_sealing"),
+    "revoke_invitation": Case(
+        lambda c: {"invitation": actions.invite(actor=None, tenant=c.astro)},
+        "invitation.revoke",
+        managers=True,
+    ),
     "set_budget": Case(lambda c: {"tenant": c.astro, "amount": Decimal(4)}, "budget.set", managers=True),
     "set_portal_role": Case(lambda c: {"user": c.bob, "portal_role": "operator"}, "user.set_portal_role"),
     "set_price": Case(lambda c: {"generation": c.a100, "per_gpu_hour": Decimal(4)}, "price.set"),
@@ -105,7 +111,7 @@ CASES = {
 
 def test_every_public_action_has_its_case() -> None:
     # Actions that every user may do for themselves are tested elsewhere.
-    own = {"set_preferences", "subscribe_to_report", "unsubscribe_from_report"}
+    own = {"accept_invitation", "set_preferences", "subscribe_to_report", "unsubscribe_from_report"}
     assert sorted(CASES) == sorted(set(actions.__all__) - own)
     for name in actions.__all__:
         parameters = inspect.signature(getattr(actions, name)).parameters.values()

@@ -73,6 +73,54 @@ def remove_member(app: App, name: str, user: str) -> None:
     talk(f"{user} is no member of {name} any more.")
 
 
+@team.command("invite")
+@click.argument("name")
+@click.option("--email", help="Address to which the portal sends the link.")
+@click.option("--role", type=ROLES, help="Role in the team; by default member.")
+@click.option("--tickets", type=int, help="Weight among the members.")
+@click.option("--people", "most_uses", type=int, help="How many people can use the link; by default 1.")
+@click.option("--days", type=int, help="How many days the link works; by default 7.")
+@output_option
+@with_app
+def invite(app: App, name: str, **options: Any) -> None:
+    """Create a link with which people join the team NAME."""
+    made = app.client.create_invitation(name, **chosen(options))
+    show_done(app, made["link"], made)
+
+
+@team.command("invitations")
+@click.argument("name", required=False)
+@watchable
+@with_app
+def invitations(app: App, name: str | None) -> None:
+    """List the open invitations to a team."""
+    columns: list[Column] = [
+        ("ID", "id"), ("SENT TO", "email"), ("ROLE", "role"), ("TICKETS", "tickets"), ("JOINED", "uses"),
+        ("PEOPLE", "most_uses"), ("VALID UNTIL", when("expires_at")), ("BY", "invited_by"),
+    ]  # fmt: skip
+    show_rows(app, app.client.list_invitations(own_team(app, name)), columns)
+
+
+@team.command("revoke")
+@click.argument("name")
+@click.argument("invitation_id", type=int)
+@with_app
+def revoke_invitation(app: App, name: str, invitation_id: int) -> None:
+    """Revoke an invitation to the team NAME, so that its link no longer works."""
+    app.client.revoke_invitation(name, invitation_id)
+    talk(f"Revoked invitation {invitation_id}.")
+
+
+@team.command("join")
+@click.argument("link")
+@output_option
+@with_app
+def join(app: App, link: str) -> None:
+    """Join the team to which LINK invites you."""
+    made = app.client.accept_invitation(invitation=link)
+    show_done(app, f"You are a {made['role']} of {made['team']}.", made, name="team")
+
+
 SHARES: list[Column] = [("TEAM", "name"), ("SHARE NOW", lambda row: _percent(row["before"])),
     ("THEN", lambda row: _percent(row["after"]))]  # fmt: skip
 
