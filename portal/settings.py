@@ -386,6 +386,10 @@ if not 1000 <= (read_whole(_first) or 0) < (read_whole(_last) or 0) < 2**31:
 FAIRLOT_LOCAL_UIDS = range(int(_first), int(_last) + 1)
 # Without isolation of local jobs only admins may submit them, unless this setting trusts all users.
 FAIRLOT_LOCAL_TRUSTS_ALL = env.bool("FAIRLOT_LOCAL_TRUSTS_ALL", False)
+# How much space the environments with the requirements of local jobs may take. Those that jobs use always stay.
+FAIRLOT_LOCAL_ENVIRONMENTS_GB = env.int("FAIRLOT_LOCAL_ENVIRONMENTS_GB", 50)
+if FAIRLOT_LOCAL_ENVIRONMENTS_GB < 0:
+    raise ImproperlyConfigured("FAIRLOT_LOCAL_ENVIRONMENTS_GB must be a number of gigabytes, at least 0")
 # Paths that no local job may read or write, even without isolation, and paths that are hidden from local jobs.
 _var = Path(env.str("FAIRLOT_VAR", str(BASE_DIR / "var")))
 FAIRLOT_SECRET_PLACES = [_var / "secrets", BASE_DIR / ".env"]

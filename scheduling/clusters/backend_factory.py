@@ -61,6 +61,7 @@ def _backend(cluster_id: int) -> LocalBackend:
         examples=settings.FAIRLOT_EXAMPLES_DIR,
         log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES,
         places=local_places(),
+        environments_limit_bytes=settings.FAIRLOT_LOCAL_ENVIRONMENTS_GB * 10**9,
     )
 
 

@@ -29,6 +29,7 @@ from scheduling.backends.base import (
 from scheduling.backends.local import (
     code_files,
     devices,
+    environments,
     gpus,
     isolation,
     job_folder,
@@ -46,9 +47,9 @@ from scheduling.backends.local.sandbox import Bind
 from scheduling.backends.local.use import UseMeter
 from scheduling.backends.local.watch import renames_in
 from scheduling.backends.logfiles import LogFiles
+from scheduling.spec import requirements
 
 logger = logging.getLogger(__name__)
-INSTALL = Path(__file__).with_name("install_requirements.py")
 NEVER_STARTED = "the job was stopped before it started"
 KEPT_REPORTS = 3  # reports of older attempts that are kept although nothing forgot them
 
@@ -58,6 +59,8 @@ class LocalBackend:
 
     - `environments`: maps the name of each software environment, such as `python`, to the value of PATH for the jobs
       that choose this environment.
+    - `environments_limit_bytes`: how much space the environments with jobs' requirements may take while no job uses
+      them.
     - `examples`: the folder with examples. The environment variable FAIRLOT_EXAMPLES gives jobs its path.
 
     Several instances may use the same root, also in different processes.
@@ -72,12 +75,15 @@ class LocalBackend:
         examples: Path,
         log_limit_bytes: int,
         places: HostPaths | None = None,
+        *,
+        environments_limit_bytes: int = 50 * 2**30,
     ) -> None:
         self.root = root.resolve()  # mounts need paths without symbolic links
         self.environments = environments
         self.examples = examples
         self.log_limit_bytes = log_limit_bytes
         self.places = places or HostPaths(jobs=self.root)
+        self.environments_limit_bytes = environments_limit_bytes
         self._use_meter = UseMeter(self.root)
         self._new_events: list[ClusterEvent] = []
         self._seen_sources: set[str] = set()  # sources of events in the last observation
@@ -457,7 +463,7 @@ class LocalBackend:
             "epoch": gang.epoch,
             "token": str(gang.token),
             "ordered_at": processes.stamp(),
-            "command": _command(gang),
+            "command": list(gang.command),
             "progress_pattern": gang.progress_pattern,
             "grace_seconds": gang.grace_seconds,
             "log_limit_bytes": min(gang.log_limit_bytes, self.log_limit_bytes),
@@ -466,19 +472,54 @@ class LocalBackend:
             "endpoint": _probe_settings(gang.endpoint),
             "checkpoint": gang.checkpoint,
             "confinement": self._confinement(gang, found, files, binds),
+            "packages": self._packages(gang, found, self.environments[name]),
+        }
+
+    def _packages(self, gang: Gang, found: Isolation, path: str) -> dict[str, Any] | None:
+        """Returns what the supervisor must know to install the gang's requirements; None if it has none.
+
+        Raises ValueError, with a message for users, if the environment has no Python.
+        """
+        wanted = requirements.normalised(gang.requirements)
+        if not wanted:
+            return None
+        open_variables = environments.for_pip(gang.environment)
+        folder = environments.folder_for(
+            self.places.jobs,
+            requirements=wanted,
+            path=path,
+            variables=open_variables | environments.for_pip(gang.secrets.variables),
+            uid=gang.uid if found.users else None,
+        )
+        return {
+            "folder": str(folder),
+            "requirements": wanted,
+            "python": environments.python_in(path),
+            "path": path,
+            "variables": open_variables,  # not those of secrets, which are nowhere on the disk
+            "limit_bytes": self.environments_limit_bytes,
+            "confinement": self.places.confinement(
+                found,
+                folder / environments.BUILDING,
+                gang.uid,
+                closed=self._devices_of_others(frozenset(), found),
+            ),
         }
 
     def _confinement(
         self, gang: Gang, found: Isolation, files: JobFiles, binds: Sequence[Bind]
     ) -> sandbox.Confinement:
-        held = {uuid for worker in gang.workers for uuid in worker.gpu_uuids}
+        held = frozenset(uuid for worker in gang.workers for uuid in worker.gpu_uuids)
+        closed = self._devices_of_others(held, found)
+        return self.places.confinement(found, files.folder, gang.uid, binds, closed=closed)
+
+    def _devices_of_others(self, held: frozenset[str], found: Isolation) -> list[str]:
         try:
-            closed = devices.of_others(held, self.places.dev) if found.namespaces else []
+            return devices.of_others(held, self.places.dev) if found.namespaces else []
         except gpus.NvmlError as error:
             raise BackendError(
                 f"the machine's GPUs cannot be listed, so GPUs of other jobs cannot be hidden from this job: {error}"
             ) from None
-        return self.places.confinement(found, files.folder, gang.uid, binds, closed=closed)
 
     def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:
         """Returns all environment variables of a worker. `path` is the default value of PATH.
@@ -536,14 +577,6 @@ class LocalBackend:
         same = [worker["gpus"] for worker in old["workers"]] == [worker["gpus"] for worker in gang["workers"]]
         epoch: int = old["epoch"]
         return epoch if same else None
-
-
-def _command(gang: Gang) -> list[str]:
-    """Returns the command of the workers. If the gang has requirements, a program installs them first."""
-    if not gang.requirements.strip():
-        return list(gang.command)
-    # As text, because jobs cannot read the portal's files.
-    return ["python", "-I", "-c", INSTALL.read_text(), gang.requirements, *gang.command]
 
 
 def _work(files: JobFiles, worker: Worker) -> Path:

@@ -246,10 +246,15 @@ def _own_home() -> list[Path]:
 def closed_ancestor(path: Path) -> Path | None:
     """Returns the outermost folder above `path` that other users may not enter; None if all folders are open to them.
 
-    "Other users" are those who are neither the folder's owner nor in its group.
+    "Other users" are those who are neither the folder's owner nor in its group. Folders that do not exist yet count as
+    open.
     """
     for folder in reversed(path.parents):
-        if not folder.stat().st_mode & stat.S_IXOTH:
+        try:
+            is_open = folder.stat().st_mode & stat.S_IXOTH
+        except FileNotFoundError:
+            return None
+        if not is_open:
             return folder
     return None
 

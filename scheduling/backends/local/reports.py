@@ -52,8 +52,9 @@ def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
 
 
 def cluster_events(status: dict[str, Any]) -> list[ClusterEvent]:
-    """Returns one event for each log that the supervisor could not write. The event contains the reason."""
-    return [
+    """Returns one event for each log that the supervisor could not write, with the reason, and one that says whether
+    the attempt's environment was installed or reused."""
+    return _environment_event(status) + [
         ClusterEvent(
             source=f"log {status['job_id']}-{status['epoch']}-{rank}",
             job_id=status["job_id"],
@@ -62,6 +63,24 @@ def cluster_events(status: dict[str, Any]) -> list[ClusterEvent]:
             age=processes.age(tuple(since)),
         )
         for rank, (why, since) in status.get("log_troubles", {}).items()
+    ]
+
+
+def _environment_event(status: dict[str, Any]) -> list[ClusterEvent]:
+    packages = status.get("packages")
+    if packages is None:
+        return []
+    made = packages["made"]
+    return [
+        ClusterEvent(
+            source=f"packages {status['job_id']}-{status['epoch']}",
+            job_id=status["job_id"],
+            epoch=status["epoch"],
+            text="The environment with the requirements was reused."
+            if made is None
+            else f"The environment with the requirements was made in {made:g} s.",
+            age=processes.age(tuple(packages["at"])),
+        )
     ]
 
 

@@ -5,6 +5,8 @@
     python -I shim.py start ROOT JOB LOCK      detaches and runs the job's newest gang
     python -I shim.py go-on ROOT JOB LOCK      runs a newer gang without detaching: a supervisor whose gang has
                                                ended replaces itself with this command
+    python -I shim.py build                    installs requirements (environment_builder.py): an order on standard
+                                               input, the result on standard output; a child of the supervisor
 
 LOCK is the file descriptor of the run lock. The process that starts the supervisor takes the lock. The supervisor holds
 it until no gang is left to run. Two supervisors of one job can therefore never run at the same time.
@@ -108,8 +110,18 @@ def check() -> None:
         sys.exit(1 if error.errno in sandbox.PASSING else sandbox.REFUSED)
 
 
+def build() -> None:
+    """Installs requirements. Reads the order (environment_builder.py) from standard input and prints the result."""
+    # Imported here, because few supervisors install anything.
+    from scheduling.backends.local import environment_builder  # noqa: PLC0415
+
+    json.dump(environment_builder.build(json.load(sys.stdin)), sys.stdout)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "check":
         check()
+    elif sys.argv[1] == "build":
+        build()
     else:
         main(*sys.argv[1:])

@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scheduling.backends import opening
 from scheduling.backends.local import checkpoints, processes, removal, sandbox, secret_files
@@ -31,6 +31,9 @@ from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock,
 from scheduling.backends.local.pending_work import PendingWork
 from scheduling.backends.local.probe import Answer, Probe
 from scheduling.backends.local.worker import UNCONFINED, CannotStart, Worker, exit_code
+
+if TYPE_CHECKING:
+    from scheduling.backends.local.installation import Installation
 
 logger = logging.getLogger(__name__)
 BEAT_SECONDS = 1.0
@@ -50,6 +53,8 @@ class Supervisor:
         self.selector = selectors.DefaultSelector()
         self.port_locks: list[int] = []
         self.namespaces: sandbox.Namespaces | None = None
+        self.installation: Installation | None = None  # while it runs, no worker has started
+        self.shared: dict[str, str] = {}  # environment variables of all workers
         self.probe: Probe | None = None
         self.reported_answer = Answer(None, "")  # as last reported
         # How and why the gang ends: (end, exit code, message). The first verdict is final; None: no reason to end yet.
@@ -81,7 +86,7 @@ class Supervisor:
         self._listen()
         self._report()
         self._beat()
-        self._start_workers()
+        self._begin()
         while self._reap():
             if self.orders_due:
                 self._follow_orders()
@@ -212,23 +217,40 @@ class Supervisor:
     def _on_terminate(self, *_: object) -> None:
         self.terminated = self.orders_due = True
 
-    def _start_workers(self) -> None:
+    def _begin(self) -> None:
+        """Starts the workers or, if their requirements are not installed yet, the installation."""
         try:
             self._move_old_temporary()
-            shared = {
+            self.shared = {
                 **secret_files.take_variables(self.files, self.status["epoch"]),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(self._reserve_port()),
                 processes.MARKER: self.status["marker"],
                 **self._endpoint(),
             }
-            self._confine()
-            unpack = self._unpacking_code()
-            shared |= self._resume_from()
+            if self.gang.get("packages"):  # absent in orders of earlier releases
+                # Imported here, because most jobs start without it, and sooner.
+                from scheduling.backends.local.installation import Installation  # noqa: PLC0415
+
+                self.installation = Installation(self.files, self.gang, self.shared)
         except OSError as error:
             self._end(("start_failed", None, str(error)), grace=0)
             return
-        if all(self._has_started(worker, shared, unpack) for worker in self.workers):
+        if self.installation is None or self.installation.pid is None:
+            self._start_workers()
+
+    def _start_workers(self) -> None:
+        try:
+            if self.installation is not None:
+                self.status["packages"] = self.installation.use(self.gang)
+                self.installation = None
+            self._confine()
+            unpack = self._unpacking_code()
+            self.shared |= self._resume_from()
+        except OSError as error:
+            self._end(("start_failed", None, str(error)), grace=0)
+            return
+        if all(self._has_started(worker, self.shared, unpack) for worker in self.workers):
             self._report(phase="running", running_at=processes.stamp())
             self._start_probe()
 
@@ -343,6 +365,8 @@ class Supervisor:
         left = True
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0] != 0:
+                if self.installation is not None and self.installation.pid == found[0]:
+                    self._judge_installation(self.installation)
                 for worker in self.workers:
                     if worker.pid == found[0]:
                         worker.exit = found[1]
@@ -355,6 +379,18 @@ class Supervisor:
         for worker in sorted(ended, key=lambda worker: not os.WIFSIGNALED(worker.exit or 0)):
             self._judge(worker)
         return left
+
+    def _judge_installation(self, installation: Installation) -> None:
+        """Handles the end of the installation: starts the workers, or ends the gang if it failed."""
+        if self.verdict is not None:
+            return
+        result = installation.result()
+        if "failed" in result:
+            self._end(("failed", 1, result["failed"]), grace=0)
+        elif "broken" in result:
+            self._end(("start_failed", None, result["broken"]), grace=0)
+        else:
+            self._start_workers()
 
     def _has_ended(self) -> bool:
         """Returns whether all workers have ended and no other process of the gang is left.
@@ -497,6 +533,8 @@ class Supervisor:
         verb, grace = order["verb"], order.get("grace_seconds", 0.0)
         if verb == "stop":
             self._end(("stopped", None, "stopped by Fairlot"), grace)
+        elif verb == "freeze" and self.installation is not None:  # other jobs may wait for it
+            self._end(("stopped", None, "stopped by Fairlot while its requirements were installed"), grace=0)
         elif verb == "freeze" and self.status["phase"] == "running" and self.verdict is None:
             self.seen_stopped = 0
             self.freezing = self.freezing or PendingWork(self.gang)

@@ -41,7 +41,7 @@ class Worker:
         self.log: Log | None = None
         self.progressed_at: processes.Stamp | None = None
         self.progress: Progress | None = None
-        if rank == 0:
+        if rank == 0 and gang["progress_pattern"]:
             self.progress = Progress(gang["progress_pattern"], files.progress(rank))
         self._log_limit: int = gang["log_limit_bytes"]
 
@@ -58,7 +58,7 @@ class Worker:
         code.
         """
         environment = self._spec["environment"] | shared
-        self.log = self._open_log()
+        self.log = self.open_log()
         self.pipe, output = os.pipe()
         os.set_blocking(self.pipe, False)
         if self._uid is not None:  # so that the job can reopen /dev/stdout and /dev/stderr
@@ -75,9 +75,9 @@ class Worker:
         if problem:
             raise CannotStart(problem.decode(errors="replace"))
 
-    def _open_log(self) -> Log:
-        """Opens the worker's log. If that fails, returns a Log without a file: the job still runs, but its output is
-        lost."""
+    def open_log(self) -> Log:
+        """Opens the worker's log for more output. If that fails, returns a Log without a file: the job still runs, but
+        its output is lost."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
             with self._files.opened(self._files.logs, make=True) as logs:
