@@ -48,7 +48,7 @@ MEANINGS = {
 @dataclass(frozen=True)
 class Failure:
     meaning: str  # what the exit code means; empty if the code has no common meaning
-    rank: int
+    worker: str  # the name of the worker whose log it is: its rank, or the name of its role and a number
     lines: list[str]
 
 
@@ -60,8 +60,8 @@ def failure_of(job: Job) -> Failure | None:
     is_over = job.kind == Job.Kind.REPLICA and job.state == Job.State.SUCCEEDED
     if job.state != Job.State.FAILED and not is_over:
         return None
-    rank, lines = _last_lines(job)
-    return Failure(meaning_of(job.exit_code), rank, lines)
+    worker, lines = _last_lines(job)
+    return Failure(meaning_of(job.exit_code), worker, lines)
 
 
 def meaning_of(code: int | None) -> str:
@@ -86,23 +86,25 @@ def readable(data: bytes) -> list[str]:
     return lines[-MOST_LINES:]
 
 
-def _last_lines(job: Job) -> tuple[int, list[str]]:
-    """Returns the rank of the first worker whose log has lines, and the last lines of this log.
+def _last_lines(job: Job) -> tuple[str, list[str]]:
+    """Returns the name of the first worker whose log has lines, and the last lines of this log.
 
-    Reads only the logs of the first RANKS workers. Returns (0, []) if none of them has lines, or if a log cannot be
+    Reads only the logs of the first RANKS workers, and before them that of the worker that stands for the job. Returns
+    ("", []) if none of them has lines, or if a log cannot be
     read.
     """
     if job.first_started_at is None or job.files_removed_at is not None:
-        return 0, []
+        return "", []
     try:
         backend = backend_for(job.cluster)
-        for rank in range(min(job.workers, RANKS)):
+        names = job.worker_names
+        for rank in dict.fromkeys([job.leading_rank, *range(min(len(names), RANKS))]):
             size = backend.log_size(job_id=job.pk, rank=rank)
             begin = max(0, size - MOST_BYTES)
             data = backend.read_log(job_id=job.pk, rank=rank, offset=begin, limit=MOST_BYTES).data
             cut = data.find(b"\n") + 1 if begin else 0  # start of the first whole line
             if lines := readable(data[cut:]):
-                return rank, lines
+                return names[rank], lines
     except (BackendError, OSError):  # the page of the log says why
         pass
-    return 0, []
+    return "", []

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
 from asgiref.sync import sync_to_async
@@ -55,12 +55,15 @@ MOST_FOUND = 1000
 def log(request: UserRequest, pk: int) -> HttpResponse:
     """Shows the log page. When htmx refreshes the page, returns only the job's status above the log, not the log."""
     job = visible_job(request, pk)
+    names = job.worker_names
     try:
-        ranks = [rank for rank in backend_for(job.cluster).log_ranks(job_id=pk) if rank < job.workers]
+        ranks = [rank for rank in backend_for(job.cluster).log_ranks(job_id=pk) if rank < len(names)]
     except LogUnreadable:  # the stream reports the reason
         ranks = []
-    ranks = ranks or [0]
-    context = frame(request, job, "log") | {"ranks": ranks, "rank": _rank(request)}
+    rank = _rank(request, job)
+    workers = [(each, _worker_in_words(names, each)) for each in ranks or [rank]]
+    context = frame(request, job, "log") | {"workers": workers, "rank": rank}
+    context["worker"] = _worker_in_words(names, rank)
     return render_page(request, "jobs/log.html", context)
 
 
@@ -270,8 +273,8 @@ def _job_of(user: User, pk: int) -> Job:
 
 
 def _log_file(request: UserRequest, job: Job) -> LogFile:
-    rank = _rank(request)
-    if rank >= job.workers:
+    rank = _rank(request, job)
+    if rank >= len(job.worker_names):
         raise Http404
     return LogFile(backend_for(job.cluster), job.pk, rank)
 
@@ -280,6 +283,13 @@ def _offset(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 18 else None
 
 
-def _rank(request: UserRequest) -> int:
-    rank = request.GET.get("rank", "0")
-    return int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 6 else 0
+def _rank(request: UserRequest, job: Job) -> int:
+    """Returns the rank that the URL names, or else that of the worker that stands for the job."""
+    rank = request.GET.get("rank", "")
+    return int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 6 else job.leading_rank
+
+
+def _worker_in_words(names: Sequence[str], rank: int) -> str:
+    """Returns the worker's name: that of its role, or else its rank. `names` are those of `Job.worker_names`."""
+    name = names[rank] if rank < len(names) else str(rank)
+    return f"Worker {name}" if name.isdecimal() else name.capitalize()

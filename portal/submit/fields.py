@@ -86,6 +86,8 @@ class Fields:
     retry_exit_codes: str = ""
     retry_backoff_seconds: str = str(DEFAULTS.retries.backoff_seconds)
     checkpoint: str = ""
+    roles: str = ""  # as YAML
+    launch: str = ""
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
@@ -122,6 +124,7 @@ class Fields:
             retry_exit_codes=", ".join(map(str, spec.retries.exit_codes)),
             retry_backoff_seconds=str(spec.retries.backoff_seconds),
             checkpoint=spec.checkpoint,
+            launch=spec.launch,
             **_write_code(spec.code),
         )
 
@@ -130,7 +133,7 @@ class Fields:
         invalid."""
         read, problems = read_all(self._lines())
         try:
-            spec = JobSpec.parse(self._plain() | read)
+            spec = JobSpec.parse(_without_totals(self._plain() | read))
         except SpecError as error:
             raise SpecError(problems | error.problems) from None
         if problems:
@@ -173,13 +176,18 @@ class Fields:
         Values that equal their default are left out, except name and command. A multi-line field that cannot be parsed
         is included as text.
         """
-        data = self._plain() | self._lines() | read_all(self._lines())[0]
+        data = _without_totals(self._plain() | self._lines() | read_all(self._lines())[0])
         usual = DEFAULTS.to_dict()
         return {"version": 1} | {
             name: data[name]
             for name in usual
             if name in data and (name in {"name", "command"} or data[name] != usual[name])
         }
+
+
+def _without_totals(data: dict[str, Any]) -> dict[str, Any]:
+    """Returns a spec's mapping without the number of workers if it has roles, which say how many there are."""
+    return {name: value for name, value in data.items() if name != "workers" or not data["roles"]}
 
 
 def read_yaml(text: str) -> JobSpec:

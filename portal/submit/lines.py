@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scheduling.spec import yaml_core
 from scheduling.spec.attachments import Mounted
 from scheduling.spec.job_spec import SpecError
+from scheduling.spec.roles import Role
 
 
 def read_variables(text: str, field: str = "variables", *, hidden: bool = False) -> dict[str, str]:
@@ -73,6 +75,20 @@ def write_mounts(mounts: Sequence[Mounted]) -> str:
     return "\n".join(f"{one.name}={one.path}" if one.path else one.name for one in mounts)
 
 
+def read_roles(text: str) -> Any:
+    """Parses a list of roles in YAML. An empty text has none. Raises SpecError if the text is not valid YAML."""
+    try:
+        return yaml_core.read(text) or []
+    except yaml_core.NotYaml as error:
+        raise SpecError({"roles": str(error)}) from None
+
+
+def write_roles(roles: Sequence[Role]) -> str:
+    """Returns the roles as YAML, without fields that have their default value."""
+    data = [role.model_dump(mode="json", exclude_defaults=True) for role in roles]
+    return yaml_core.write(data).rstrip("\n") if data else ""
+
+
 @dataclass(frozen=True)
 class Lines:
     """Converts the value of one field to and from lines of text: `write` returns the lines, and `read` parses them."""
@@ -88,6 +104,7 @@ LINES = {
     "secret_files": Lines(read_mounts, write_mounts),
     "volumes": Lines(read_mounts, write_mounts),
     "labels": Lines(read_labels, write_labels),
+    "roles": Lines(read_roles, write_roles),
 }
 
 

@@ -21,11 +21,14 @@ LONGEST_PROBE = 10  # seconds that a readiness probe waits for an answer
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One process of a gang: its rank, its node and its GPUs."""
+    """One process of a gang: its rank, its node and its GPUs.
+
+    In a gang with roles, workers with GPUs have the lowest ranks, and the workers of a role have consecutive ranks.
+    """
 
     rank: int
     node: str
-    gpu_indices: tuple[int, ...]
+    gpu_indices: tuple[int, ...]  # empty for a role without GPUs
     gpu_uuids: tuple[str, ...]  # empty for virtual GPUs
     virtual_speed: float | None
 
@@ -116,6 +119,23 @@ DEFAULT_CONTAINER = Container()
 
 
 @dataclass(frozen=True, slots=True)
+class GangRole:
+    """A group of equal workers of a gang, and in what they differ from other workers."""
+
+    name: str
+    workers: int
+    holds_gpus: bool
+    command: Sequence[str]  # argv
+    environment_name: str
+    environment: Mapping[str, str]  # all variables that the user set for these workers
+    container: Container = DEFAULT_CONTAINER
+    ends_job: bool = False  # the gang ends when all workers of the roles with this mark have succeeded
+    # Whether the role's processes are started by mpirun, which the launcher calls. `command` is then what makes the
+    # worker reachable where mpirun has to log in.
+    waits_for_mpirun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """Everything that a backend needs to start one lease (one attempt) of a job."""
 
@@ -140,8 +160,15 @@ class Gang:
     container: Container = DEFAULT_CONTAINER
     uid: int | None = None  # UID of the team's user on the portal's machine; None where pods run the gang
     checkpoint: str = ""  # pattern of the names of complete checkpoints; empty: the program finds them itself
+    roles: Sequence[GangRole] = ()  # in the order of ranks; empty if all workers are equal
+    leader: int = 0  # the rank of the worker whose progress and port count
+    is_mpi: bool = False  # mpirun starts the program and tells its processes their ranks
     is_trusted: bool = False  # the job's owner has all the rights that the portal has
     may_have_begun: bool = False  # an earlier order to start this epoch had an unknown outcome
+
+    def roles_of_workers(self) -> list[tuple[GangRole, int]]:
+        """Returns the role of each worker, and the worker's number in it, by rank. Empty if the gang has no roles."""
+        return [(role, index) for role in self.roles for index in range(role.workers)]
 
 
 class Phase(StrEnum):

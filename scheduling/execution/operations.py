@@ -4,7 +4,7 @@ outcome."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,6 +24,7 @@ from scheduling.backends.base import (
     End,
     Endpoint,
     Gang,
+    GangRole,
     Observation,
     Phase,
     Secrets,
@@ -41,6 +42,7 @@ from scheduling.leases.actions import BEGIN, apply_observations, close_never_sta
 from scheduling.models import Cluster, Job, Lease, Node, Operation
 from scheduling.sessions.actions import base_url, token_of
 from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.roles import Role, leader_of, roles_by_rank
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +53,8 @@ CLAIM = timedelta(seconds=10)
 RETRY_SECONDS = (1, 2, 5, 10, 30)
 MOST_ATTEMPTS = 5  # attempts to start a gang; then other gangs make better use of the GPUs
 CANCEL_GRACE_SECONDS = 10.0
+# What a worker does where mpirun starts the processes without logging in to it.
+WAIT_FOR_MPIRUN = ("/bin/sh", "-c", "exec sleep infinity")
 
 
 def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
@@ -256,6 +260,17 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         workers.setdefault(gpu.rank, []).append(
             (gpu.gpu_index, node.host or node.name, gpu_uuid, node.virtual_speed)
         )
+    held = [
+        Worker(
+            rank=rank,
+            node=gpus[0][1],
+            gpu_indices=tuple(index for index, *_ in gpus),
+            gpu_uuids=tuple(gpu_uuid for _, _, gpu_uuid, _ in gpus if gpu_uuid),
+            virtual_speed=gpus[0][3],
+        )
+        for rank, gpus in sorted(workers.items())
+    ]
+    roles = roles_by_rank(spec)
     return Gang(
         job_id=lease.job_id,
         epoch=lease.epoch,
@@ -277,16 +292,38 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         container=_container(lease.job, spec),
         uid=uid_of(actor=None, tenant=lease.job.tenant) if gives_users(lease.job.cluster) else None,
         is_trusted=is_trusted(lease.job.owner),
-        workers=[
-            Worker(
-                rank=rank,
-                node=gpus[0][1],
-                gpu_indices=tuple(index for index, *_ in gpus),
-                gpu_uuids=tuple(gpu_uuid for _, _, gpu_uuid, _ in gpus if gpu_uuid),
-                virtual_speed=gpus[0][3],
-            )
-            for rank, gpus in sorted(workers.items())
-        ],
+        workers=[*held, *_beside(held, sum(role.workers for role in roles if not role.holds_gpus))],
+        roles=[_role(role, lease.job, spec) for role in roles],
+        leader=leader_of(roles),
+        is_mpi=bool(spec.launch),
+    )
+
+
+def _beside(held: Sequence[Worker], number: int) -> list[Worker]:
+    """Returns the gang's `number` workers without GPUs. They run on the nodes of the workers in `held`, in turn."""
+    return [
+        Worker(
+            rank=len(held) + index,
+            node=held[index % len(held)].node,
+            gpu_indices=(),
+            gpu_uuids=(),
+            virtual_speed=None,
+        )
+        for index in range(number)
+    ]
+
+
+def _role(role: Role, job: Job, spec: JobSpec) -> GangRole:
+    waits = bool(spec.launch) and not role.ends_job and not role.command
+    return GangRole(
+        name=role.name,
+        workers=role.workers,
+        holds_gpus=role.holds_gpus,
+        command=WAIT_FOR_MPIRUN if waits else role.argv or spec.argv,
+        environment_name=role.environment or spec.environment,
+        environment=_variables(job, spec) | role.variables,
+        ends_job=role.ends_job,
+        waits_for_mpirun=waits,
     )
 
 

@@ -242,6 +242,8 @@ class _Finder:
         return found
 
     def _clone(self, code: RemedyCode, workers: int, gpus: int) -> Remedy | None:
+        if self.job.spec.get("roles"):
+            return None  # the roles say how many workers there are
         shaped = self._with(workers=workers, gpus_per_worker=gpus)
         if self.job.kind != Job.Kind.TRAINING or not self._may_submit or self.explainer.never(shaped):
             return None

@@ -24,6 +24,7 @@ NOT_IN_CONTAINERS = (
     "leave checkpoint out: in this cluster the program itself must look for its newest checkpoint in"
     " $FAIRLOT_CHECKPOINT_DIR"
 )
+NOT_BY_ROLE = "leave it out: in this cluster all workers of a job run the same command in the same image"
 ONLY_IN_CONTAINERS = (
     "cpu", "memory", "shm", "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
 )  # fmt: skip
@@ -94,6 +95,8 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
     if cluster.backend == "local":
         return _not_here(spec)
     problems = {"checkpoint": NOT_IN_CONTAINERS} if spec.checkpoint else {}
+    if spec.roles or (spec.launch and spec.workers > 1):
+        problems["roles" if spec.roles else "launch"] = NOT_BY_ROLE
     if spec.requirements.strip():
         problems["requirements"] = (
             f"{cluster.name} runs containers, in which Fairlot installs nothing. Put the packages into the image, or"
@@ -139,6 +142,12 @@ def _not_here(spec: JobSpec) -> dict[str, str]:
         for field in ONLY_IN_CONTAINERS
         if getattr(spec, field) != usual[field].default
     }
+    for at, role in enumerate(spec.roles):
+        for field in ("cpu", "memory"):
+            if getattr(role, field):
+                problems[f"roles.{at}.{field}"] = (
+                    f"leave {field} out: jobs of this cluster are processes on the portal's machine, not containers"
+                )
     for field, root, variable, mounted in (
         ("secret_files", SECRETS, "FAIRLOT_SECRETS_DIR", spec.secret_files),
         ("volumes", VOLUMES, "FAIRLOT_VOLUMES_DIR", spec.volumes),

@@ -262,8 +262,14 @@ class _Check:
                 f"{spec.environment} is not an environment of this cluster; accepted: {', '.join(environments)}"
             )
         problems |= problems_of(self.cluster, spec, self._machines_for(spec))
-        if environments is None and not spec.environment:
+        images = [role.environment or spec.environment for role in spec.roles] or [spec.environment]
+        if environments is None and not all(images):
             problems["environment"] = f"enter the container image to run in {self.cluster.name}"
+        for at, role in enumerate(spec.roles):
+            if environments is not None and role.environment and role.environment not in environments:
+                problems[f"roles.{at}.environment"] = (
+                    f"{role.environment} is not an environment of this cluster; accepted: {', '.join(environments)}"
+                )
         if problems:
             raise SpecError(problems)
         return [self._known[name] for name in spec.generations]
@@ -472,9 +478,11 @@ class _Place:
     def _is_bare_pod(self, spec: JobSpec) -> bool:
         """Returns whether the job may run as a bare pod, that is, without a Kubernetes Job object.
 
-        True only for one worker without a port, on a Kubernetes cluster for which an admin has allowed bare pods.
+        True only for one worker without a port and a role, on a Kubernetes cluster for which an admin has allowed bare
+        pods.
         """
-        return spec.workers == 1 and spec.port is None and self._makes_bare_pods
+        is_plain = spec.workers == 1 and spec.port is None and not spec.roles and not spec.launch
+        return is_plain and self._makes_bare_pods
 
     @cached_property
     def _makes_bare_pods(self) -> bool:

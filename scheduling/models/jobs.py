@@ -14,6 +14,7 @@ from accounting.models.tenants import ids_with_role, sees_every_tenant, tenants_
 from scheduling.models.clusters import Cluster
 from scheduling.models.event_codes import EventCode, JobEnd, Message, accepted
 from scheduling.models.ownership import changeable
+from scheduling.spec.roles import SpecOfRoles, leader_of, roles_by_rank, worker_names
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -263,6 +264,17 @@ class Job(models.Model):
     @property
     def gpus(self) -> int:
         return self.workers * self.gpus_per_worker
+
+    @property
+    def worker_names(self) -> list[str]:
+        """Returns the name of each worker by rank, also of those without GPUs: "ps 0" in a job with roles, else the
+        rank."""
+        return worker_names(SpecOfRoles.of_stored(self.spec))
+
+    @property
+    def leading_rank(self) -> int:
+        """Returns the rank of the worker whose progress and port count."""
+        return leader_of(roles_by_rank(SpecOfRoles.of_stored(self.spec)))
 
     @property
     def has_ended(self) -> bool:

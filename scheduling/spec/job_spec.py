@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import re2
@@ -26,6 +27,7 @@ from scheduling.spec.labels import Labels
 from scheduling.spec.refused_values import RefusedAt, path_of
 from scheduling.spec.requirements import Requirements
 from scheduling.spec.retries import Retries
+from scheduling.spec.roles import Roles, check_roles, with_totals
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
 # The former names of fields, which are accepted for one more version, and the present names.
@@ -33,7 +35,9 @@ NEW_NAMES = {"only_idle": "preemptible"}
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 URL_PATH = re.compile(r"/[!#-&(-;=?-_a-z~]*")  # ASCII without blanks and quotation marks
 # The fields that only jobs which end by themselves may set, and their defaults.
-ONLY_OF_JOBS = {"expected_hours": None, "deadline_hours": None, "retries": Retries()}
+ONLY_OF_JOBS: dict[str, Any] = {
+    "expected_hours": None, "deadline_hours": None, "retries": Retries(), "roles": [], "launch": "",
+}  # fmt: skip
 LONGEST_YAML = 65_536  # characters; parsing this many takes about a second
 RESERVED_VARIABLES = {
     "CUDA_VISIBLE_DEVICES",
@@ -60,6 +64,20 @@ class SpecError(Exception):
     def __init__(self, problems: dict[str, str]) -> None:
         super().__init__("; ".join(f"{field}: {text}" for field, text in problems.items()))
         self.problems = problems
+
+
+def why_no_variable(name: str, value: str, secrets: Collection[str] = ()) -> str:
+    """Explains to users why a worker cannot have the environment variable `name` with the value `value`; "" if it can.
+
+    `secrets` are the names of variables that come from secrets.
+    """
+    if not VARIABLE_NAME.fullmatch(name):
+        return f"{name!r} is not a variable name: use letters, digits and _, and do not begin with a digit"
+    if name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
+        return f"{name} is set by Fairlot itself; choose another name"
+    if "\0" in value:
+        return "must not contain zero bytes (U+0000)"
+    return f"{name} is already one of the secrets; choose another name" if name in secrets else ""
 
 
 def by_new_names(data: Any) -> Any:
@@ -118,6 +136,15 @@ class JobSpec(BaseModel):
     deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
     retries: Retries = Retries()
     checkpoint: Checkpoint = ""
+    # Workers that differ. `workers` is then the number of those that hold GPUs, and follows from the roles.
+    roles: Roles = []
+    # What starts the processes: "" the command, in every worker; mpi: mpirun, which the launcher's command calls.
+    launch: Literal["", "mpi"] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _counts_workers_of_roles(cls, data: Any) -> Any:
+        return with_totals(data) if isinstance(data, dict) else data
 
     @field_validator("name", "command", "environment", "progress_pattern")
     @classmethod
@@ -149,15 +176,8 @@ class JobSpec(BaseModel):
     @classmethod
     def _has_usable_names(cls, variables: dict[str, str]) -> dict[str, str]:
         for name, value in variables.items():
-            if not VARIABLE_NAME.fullmatch(name):
-                raise RefusedAt(
-                    (name,),
-                    f"{name!r} is not a variable name: use letters, digits and _, and do not begin with a digit",
-                )
-            if name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
-                raise RefusedAt((name,), f"{name} is set by Fairlot itself; choose another name")
-            if "\0" in value:
-                raise RefusedAt((name,), "must not contain zero bytes (U+0000)")
+            if why := why_no_variable(name, value):
+                raise RefusedAt((name,), why)
         return variables
 
     @field_validator("progress_pattern")
@@ -196,6 +216,15 @@ class JobSpec(BaseModel):
     @model_validator(mode="after")
     def _brings_what_can_be_together(self) -> Self:
         attachments.check_together(self)
+        return self
+
+    @model_validator(mode="after")
+    def _has_roles_that_fit(self) -> Self:
+        check_roles(self)
+        for at, role in enumerate(self.roles):
+            for name, value in role.variables.items():
+                if why := why_no_variable(name, value, self.secrets):
+                    raise RefusedAt(("roles", at, "variables", name), why)
         return self
 
     @model_validator(mode="after")
@@ -342,6 +371,11 @@ ACCEPTED = {
     "labels": "up to 10 keys with values, in the format of Kubernetes labels; values may be empty",
     "retries": "{times: 0 to 100, exit_codes: a list (optional), backoff_seconds: 1 to 3600 (optional)}",
     "checkpoint": "a pattern such as step-*.pt, or ckpt-*/DONE for folders with the file DONE; or empty",
+    "roles": (
+        "a list of up to 10 roles, each with name, workers, gpus_per_worker (0 for none), command, environment,"
+        " variables, cpu, memory and ends_job (all but name optional); or empty if all workers are equal"
+    ),
+    "launch": "mpi if the command calls mpirun, or empty if every worker runs the command",
 }
 
 
@@ -358,6 +392,18 @@ ACCEPTED_INSIDE = {
     "retries.times": "a whole number from 0 to 100",
     "retries.exit_codes": "a list of up to 50 exit codes from 1 to 255, or empty for every exit code",
     "retries.backoff_seconds": "a whole number of seconds from 1 to 3600",
+    "roles": (
+        "name, workers (1 to 4096), gpus_per_worker (0 to 64), command, environment, variables, cpu, memory, ends_job"
+    ),
+    "roles.name": "1 to 20 lower-case letters, digits and hyphens, beginning with a letter",
+    "roles.workers": "a whole number from 1 to 4096",
+    "roles.gpus_per_worker": "a whole number from 0 to 64, or empty for that of the job",
+    "roles.command": f"a shell command or script of up to {fixed(20_000)} characters, or empty for that of the job",
+    "roles.environment": "the name of an environment or an image, or empty for that of the job",
+    "roles.variables": "a mapping of variable names to texts",
+    "roles.cpu": "0.1 to 1024 CPUs per worker",
+    "roles.memory": "an amount per worker, such as 64Gi",
+    "roles.ends_job": "true or false",
 }
 # Pydantic's errors about a value's type. Their messages quote the value, because 010, yes and 1:30 are easily misread.
 OF_TYPES = {"int_type", "int_from_float", "float_type", "finite_number", "bool_type", "string_type"}
@@ -367,7 +413,7 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
     problems: dict[str, str] = {}
     for item in error.errors(include_url=False):
         field, *inside = path_of(item) or ("",)
-        accepted = _accepted_inside(field, inside[0]) if inside else ACCEPTED.get(field)
+        accepted = _accepted_inside(field, inside) if inside else ACCEPTED.get(field)
         if item["type"] == "extra_forbidden":
             problem = (
                 f"{inside[-1]} is not accepted here: {pod_fields.why_not(inside[-1]) or f'accepted: {accepted}'}"
@@ -386,8 +432,10 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
     return problems
 
 
-def _accepted_inside(field: str, place: str) -> str | None:
-    return ACCEPTED_INSIDE.get(f"{field}.{place}", ACCEPTED_INSIDE.get(field))
+def _accepted_inside(field: str, inside: Sequence[str]) -> str | None:
+    """Returns what is accepted at a place inside a field. Positions in lists do not count."""
+    names = [step for step in inside if not step.isdigit()] or [""]
+    return ACCEPTED_INSIDE.get(f"{field}.{names[0]}", ACCEPTED_INSIDE.get(field))
 
 
 def _plain_problem(kind: str, message: str, accepted: str | None, *, is_inside: bool) -> str:

@@ -235,6 +235,17 @@ class TestReading:
         assert len(events) > 1
         assert "EVENT" in fairlot(scene.people.bob, "events", "supernova").stdout
 
+    def test_the_log_of_a_worker_with_a_role_is_found_by_its_name(
+        self, scene: Scene, fairlot, log: Log
+    ) -> None:
+        log.text = b"ready\n"
+        roles = [{"name": "worker", "workers": 2}, {"name": "ps", "gpus_per_worker": 0}]
+        Job.objects.filter(name="supernova-next").update(spec=scene.job.spec | {"roles": roles})
+        assert fairlot(scene.people.alice, "logs", "-w", "ps/0", "supernova-next").stdout == "ready\n"
+        assert set(log.ranks) == {2}
+        refused = fairlot(scene.people.alice, "logs", "-w", "ps/1", "supernova-next")
+        assert (refused.exit_code, "It has: worker/0, worker/1, ps/0." in refused.stderr) == (2, True)
+
     def test_watching_shows_again_until_ctrl_c(self, scene: Scene, fairlot) -> None:
         looks = iter([None])
 

@@ -535,6 +535,7 @@ class JobInFull(TypedDict):
     version: str
     exit_meaning: str
     last_lines: list[str]
+    worker_names: list[str]
 
 
 class JobStorage(TypedDict):

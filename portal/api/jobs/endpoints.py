@@ -263,8 +263,9 @@ def log(
     Bytes that are not valid UTF-8 are shown as U+FFFD.
     """
     job = visible_job(request, job_id)
-    if rank >= job.workers:
-        raise HttpError(404, f"Rank {rank} does not exist. The job has ranks 0 to {job.workers - 1}.")
+    workers = len(job.worker_names)
+    if rank >= workers:
+        raise HttpError(404, f"Rank {rank} does not exist. The job has ranks 0 to {workers - 1}.")
     end = log_end(job.pk)
     try:
         chunk = backend_for(job.cluster).read_log(
@@ -410,6 +411,7 @@ def show_job(job: Job) -> dict[str, Any]:
     shown["version"] = version_of(job)
     shown["exit_meaning"] = failure.meaning if failure else ""
     shown["last_lines"] = failure.lines if failure else []
+    shown["worker_names"] = job.worker_names
     return shown
 
 

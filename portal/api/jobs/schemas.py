@@ -188,6 +188,10 @@ class JobInFull(Job):
         description="What the exit code of a failed job means; empty if the code has no known meaning."
     )
     last_lines: list[str] = Field(description="The end of the log of a failed job: at most 20 lines or 4 KB.")
+    worker_names: list[str] = Field(
+        description="The names of all workers by rank: `ps 0` for the first worker of the role ps. In a job without "
+        "roles, the ranks."
+    )
 
 
 class JobPage(BaseModel):

@@ -21,6 +21,7 @@ from scheduling.backends.base import (
     FileList,
     FileSizes,
     Gang,
+    GangRole,
     LogChunk,
     Observation,
     Use,
@@ -46,7 +47,9 @@ from scheduling.backends.local.isolation import SHIM, HostPaths, Isolation
 from scheduling.backends.local.sandbox import Bind
 from scheduling.backends.local.use import UseMeter
 from scheduling.backends.local.watch import renames_in
+from scheduling.backends.local.worker import HOSTFILE
 from scheduling.backends.logfiles import LogFiles
+from scheduling.backends.role_variables import hostfile_variables
 from scheduling.spec import requirements
 
 logger = logging.getLogger(__name__)
@@ -432,10 +435,6 @@ class LocalBackend:
 
         Raises ValueError, with a message for users, if the gang cannot run on this machine.
         """
-        name = gang.environment_name or next(iter(self.environments), "")
-        if name not in self.environments:
-            known = ", ".join(self.environments)
-            raise ValueError(f"there is no environment {name!r} on this machine (available: {known})")
         if [worker.rank for worker in gang.workers] != list(range(len(gang.workers))):
             raise ValueError("the workers' ranks must be 0, 1, 2 and so on, without gaps")
         found = self.isolation
@@ -450,13 +449,17 @@ class LocalBackend:
             binds.append(Bind(path=str(volumes.place(files)), writable=False))
         if gang.secrets.folders:
             binds.append(Bind(path=str(secret_files.files_of(files, gang.epoch)), writable=False))
+        roles: list[tuple[GangRole | None, int]] = [*gang.roles_of_workers()]
         workers = [
             {
-                "environment": self._environment(gang, worker, files, self.environments[name]),
+                "environment": self._environment(gang, worker, files, role),
                 "folder": str(_work(files, worker)),
                 "gpus": [worker.node, *worker.gpu_indices, *worker.gpu_uuids],
+                **(_role_settings(role, index) if role else {}),
             }
-            for worker in gang.workers
+            for worker, (role, index) in zip(
+                gang.workers, roles or [(None, 0)] * len(gang.workers), strict=True
+            )
         ]
         return {
             "job_id": gang.job_id,
@@ -464,6 +467,8 @@ class LocalBackend:
             "token": str(gang.token),
             "ordered_at": processes.stamp(),
             "command": list(gang.command),
+            "leader": gang.leader,
+            "hostfile": _hostfile(gang),
             "progress_pattern": gang.progress_pattern,
             "grace_seconds": gang.grace_seconds,
             "log_limit_bytes": min(gang.log_limit_bytes, self.log_limit_bytes),
@@ -472,7 +477,7 @@ class LocalBackend:
             "endpoint": _probe_settings(gang.endpoint),
             "checkpoint": gang.checkpoint,
             "confinement": self._confinement(gang, found, files, binds),
-            "packages": self._packages(gang, found, self.environments[name]),
+            "packages": self._packages(gang, found, self._path(gang.environment_name)),
         }
 
     def _packages(self, gang: Gang, found: Isolation, path: str) -> dict[str, Any] | None:
@@ -521,18 +526,34 @@ class LocalBackend:
                 f"the machine's GPUs cannot be listed, so GPUs of other jobs cannot be hidden from this job: {error}"
             ) from None
 
-    def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:
-        """Returns all environment variables of a worker. `path` is the default value of PATH.
+    def _path(self, name: str) -> str:
+        """Returns the default value of PATH in the environment `name`. Raises ValueError, with a message for users, if
+        there is no such environment."""
+        name = name or next(iter(self.environments), "")
+        if name not in self.environments:
+            known = ", ".join(self.environments)
+            raise ValueError(f"there is no environment {name!r} on this machine (available: {known})")
+        return self.environments[name]
+
+    def _environment(
+        self, gang: Gang, worker: Worker, files: JobFiles, role: GangRole | None
+    ) -> dict[str, str]:
+        """Returns all environment variables of a worker. `role` is its role; None if the gang has no roles.
 
         The user's variables replace the defaults, such as PATH and HOME. They never replace the variables that describe
         the attempt, such as RANK and those whose names begin with FAIRLOT_.
         """
+        path = self._path(role.environment_name if role else gang.environment_name)
         rank, size = str(worker.rank), str(len(gang.workers))
+        # On one machine mpirun starts all processes beside the launcher, which therefore sees the GPUs of all workers.
+        launches = gang.is_mpi and worker.rank == gang.leader
+        seen = [
+            gpu
+            for one in (gang.workers if launches else [worker])
+            for gpu in one.gpu_uuids or one.gpu_indices
+        ]
         ours = {
-            "CUDA_VISIBLE_DEVICES": ",".join(worker.gpu_uuids or map(str, worker.gpu_indices)),
-            "RANK": rank,
-            "WORLD_SIZE": size,
-            "LOCAL_RANK": "0",  # each worker sees only its own GPUs
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, seen)),
             "FAIRLOT_RANK": rank,
             "FAIRLOT_WORLD_SIZE": size,
             "FAIRLOT_JOB_ID": str(gang.job_id),
@@ -550,6 +571,11 @@ class LocalBackend:
             ours["FAIRLOT_CODE_DIR"] = str(_work(files, worker) / code_files.FOLDER)
         if worker.virtual_speed is not None:
             ours["FAIRLOT_GPU_SPEED"] = str(worker.virtual_speed)
+        if gang.is_mpi:
+            ours |= hostfile_variables(str(files.folder / "tmp" / f"rank-{rank}" / HOSTFILE))
+        elif worker.gpu_indices:  # the ranks of processes that train; each worker sees only its own GPUs
+            held = sum(1 for one in gang.workers if one.gpu_indices)
+            ours |= {"RANK": rank, "WORLD_SIZE": str(held), "LOCAL_RANK": "0"}
         uid = gang.uid if self.isolation.users else os.geteuid()
         usual = {
             # The machine has no account for a team's UID, but programs such as PyTorch before 2.13 ask for the user's
@@ -563,7 +589,7 @@ class LocalBackend:
             "LANG": "C.UTF-8",
             "PYTHONUNBUFFERED": "1",  # so that programs print logs and progress without delay
         }
-        return usual | dict(gang.environment) | ours
+        return usual | dict(role.environment if role else gang.environment) | ours
 
     @staticmethod
     def _continues(files: JobFiles, gang: dict[str, Any]) -> int | None:
@@ -577,6 +603,22 @@ class LocalBackend:
         same = [worker["gpus"] for worker in old["workers"]] == [worker["gpus"] for worker in gang["workers"]]
         epoch: int = old["epoch"]
         return epoch if same else None
+
+
+def _role_settings(role: GangRole, index: int) -> dict[str, Any]:
+    """Returns the content of gang.json about a worker with a role; `index` is its number in the role."""
+    return {
+        "role": role.name,
+        "index": index,
+        "command": list(role.command),
+        "ends_job": role.ends_job,
+    }
+
+
+def _hostfile(gang: Gang) -> str | None:
+    """Returns the list of hosts for mpirun: this machine, with a slot for each GPU of the gang. None: no MPI job."""
+    slots = sum(len(worker.gpu_indices) for worker in gang.workers)
+    return f"localhost slots={slots}\n" if gang.is_mpi else None
 
 
 def _work(files: JobFiles, worker: Worker) -> Path:

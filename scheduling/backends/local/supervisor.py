@@ -25,7 +25,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scheduling.backends import opening
+from scheduling.backends import opening, role_variables
 from scheduling.backends.local import checkpoints, processes, removal, sandbox, secret_files
 from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock, write_json
 from scheduling.backends.local.pending_work import PendingWork
@@ -80,6 +80,12 @@ class Supervisor:
             "phase": "starting",
             "ordered_at": gang["ordered_at"],
         }
+
+    @property
+    def leader(self) -> Worker:
+        """Returns the worker whose progress counts. Earlier releases did not write this key."""
+        rank: int = self.gang.get("leader", 0)
+        return self.workers[rank]
 
     def run(self) -> None:
         sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
@@ -143,7 +149,7 @@ class Supervisor:
             )
         if self.unreported or self._log_troubles() != self.status.get("log_troubles", {}):
             self._report()
-        self.workers[0].read_progress_file()
+        self.leader.read_progress_file()
         below = processes.descendants(os.getpid())
         ours = os.times()  # also has the CPU time of orphans, which this process reaps
         cpu = processes.cpu_seconds(below) + ours.children_user + ours.children_system
@@ -182,10 +188,10 @@ class Supervisor:
         }
 
     def _steps(self) -> dict[str, Any]:
-        first = self.workers[0]
-        if first.progress is None or first.progressed_at is None:
+        leader = self.leader
+        if leader.progress is None or leader.progressed_at is None:
             return {}
-        return {"steps": first.progress.steps, "steps_at": first.progressed_at}
+        return {"steps": leader.progress.steps, "steps_at": leader.progressed_at}
 
     def _report_end(self) -> None:
         end, code, message = self.verdict or ("lost", None, "no worker process was running any more")
@@ -247,12 +253,29 @@ class Supervisor:
             self._confine()
             unpack = self._unpacking_code()
             self.shared |= self._resume_from()
+            of_roles = self._of_roles()
         except OSError as error:
             self._end(("start_failed", None, str(error)), grace=0)
             return
-        if all(self._has_started(worker, self.shared, unpack) for worker in self.workers):
+        if all(self._has_started(each, self.shared | of_roles(each), unpack) for each in self.workers):
             self._report(phase="running", running_at=processes.stamp())
             self._start_probe()
+
+    def _of_roles(self) -> Callable[[Worker], dict[str, str]]:
+        """Reserves a port for each worker if the gang has roles. Returns a function that returns the environment
+        variables about a worker's role."""
+        if not self.workers[0].role:
+            return lambda worker: {}
+        addresses: dict[str, list[str]] = {}
+        for worker in self.workers:
+            addresses.setdefault(worker.role, []).append(f"127.0.0.1:{self._reserve_port()}")
+
+        def variables(worker: Worker) -> dict[str, str]:
+            role = worker.role, worker.index, addresses
+            said = {} if worker.has_variable("TF_CONFIG") else {"TF_CONFIG": role_variables.tf_config(*role)}
+            return said | role_variables.variables(*role)
+
+        return variables
 
     def _unpacking_code(self) -> Callable[[Path], None] | None:
         """Reads the job's code, and returns a function that writes it into a folder; None if the job has no code.
@@ -293,7 +316,7 @@ class Supervisor:
         try:
             worker.start(shared, self.namespaces, unpack)
         except (CannotStart, OSError) as error:
-            of_worker = f"worker {worker.rank}: " if len(self.workers) > 1 else ""
+            of_worker = f"{worker.name}: " if len(self.workers) > 1 else ""
             self._end(("start_failed", None, f"{of_worker}{error}"), grace=0)
             return False
         if worker.pipe is not None:
@@ -413,20 +436,24 @@ class Supervisor:
         return self.namespaces.init if self.namespaces is not None else 0
 
     def _judge(self, worker: Worker) -> None:
-        """Handles the end of a worker's main process. Ends the gang if the worker failed, or if all workers have
-        succeeded."""
+        """Handles the end of a worker's main process. Ends the gang if the worker failed, or if all workers that decide
+        about its end have succeeded: those whose roles end the job, or else all."""
         if self.verdict is not None or worker.exit is None:
             return
-        waiting = [other for other in self.workers if other.exit is None]
+        grace = LEFTOVER_GRACE_SECONDS
+        if any(other.exit is None for other in self.workers):
+            grace = self.gang["grace_seconds"]
+        deciding = [other for other in self.workers if other.ends_job]
         if worker.exit != 0:
             how = worker.how_it_ended(processes.oom_kills() - self.oom_kills)
-            grace = self.gang["grace_seconds"] if waiting else LEFTOVER_GRACE_SECONDS
             self._end(("failed", exit_code(worker.exit), self._prefix(worker) + how), grace)
-        elif not waiting:
-            self._end(("succeeded", 0, "every worker exited with code 0"), LEFTOVER_GRACE_SECONDS)
+        elif all(other.exit == 0 for other in deciding or self.workers):
+            roles = " and ".join(dict.fromkeys(other.role for other in deciding))
+            who = f"every worker of {roles}" if roles else "every worker"
+            self._end(("succeeded", 0, f"{who} exited with code 0"), grace)
 
     def _prefix(self, worker: Worker) -> str:
-        return f"worker {worker.rank} " if len(self.workers) > 1 else ""
+        return f"{worker.name} " if len(self.workers) > 1 else ""
 
     def _advance(self) -> None:
         """Performs the next step of freezing or ending the gang, if one of them has begun. Also reports changes of the

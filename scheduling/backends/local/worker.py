@@ -15,6 +15,7 @@ from scheduling.backends.output import Log, Progress
 
 CHUNK = 65536  # bytes read at once; the usual size of a pipe
 FOLDERS = ("HOME", "TMPDIR", "FAIRLOT_CHECKPOINT_DIR")  # variables with folders that are created if missing
+HOSTFILE = "hostfile"  # in each worker's temporary folder; only of MPI jobs
 IGNORED_BY_US = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP)
 
 
@@ -31,17 +32,22 @@ class Worker:
 
     def __init__(self, files: JobFiles, gang: dict[str, Any], rank: int) -> None:
         self._spec: dict[str, Any] = gang["workers"][rank]
-        self._command: list[str] = gang["command"]
+        self._command: list[str] = self._spec.get("command", gang["command"])
         self._uid: int | None = gang.get("confinement", UNCONFINED)["uid"]
         self._files = files
+        self._hostfile: str | None = gang.get("hostfile")  # absent in orders of earlier releases
         self.rank = rank
+        # Only in gangs with roles: the role, and the worker's number in it.
+        self.role: str = self._spec.get("role", "")
+        self.index: int = self._spec.get("index", 0)
+        self.ends_job: bool = self._spec.get("ends_job", False)
         self.pid: int | None = None
         self.exit: int | None = None
         self.pipe: int | None = None
         self.log: Log | None = None
         self.progressed_at: processes.Stamp | None = None
         self.progress: Progress | None = None
-        if rank == 0 and gang["progress_pattern"]:
+        if rank == gang.get("leader", 0) and gang["progress_pattern"]:
             self.progress = Progress(gang["progress_pattern"], files.progress(rank))
         self._log_limit: int = gang["log_limit_bytes"]
 
@@ -145,6 +151,8 @@ class Worker:
         try:
             for folder in (self._spec["folder"], *(environment[name] for name in FOLDERS)):
                 Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._hostfile is not None:
+                Path(environment["FAIRLOT_HOSTFILE"]).write_text(self._hostfile)
             os.chdir(self._spec["folder"])
         except OSError as error:
             raise CannotStart(_unusable(error)) from None
@@ -197,6 +205,15 @@ class Worker:
         if self.log is not None:
             self.log.close()
             self.log = None
+
+    @property
+    def name(self) -> str:
+        """Returns the worker's name in messages for users."""
+        return f"worker {self.rank} ({self.role} {self.index})" if self.role else f"worker {self.rank}"
+
+    def has_variable(self, name: str) -> bool:
+        """Returns whether the job sets this environment variable for the worker."""
+        return name in self._spec["environment"]
 
     def how_it_ended(self, oom_kills: int) -> str:
         """Describes for users how the worker's process ended.

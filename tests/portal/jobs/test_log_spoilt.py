@@ -122,7 +122,7 @@ def test_only_ranks_of_the_job_have_a_log(scene: Scene, log: Path, browser_of: C
     browser = browser_of(scene.people.bob)
     page = browser.get(reverse("job_log", args=[scene.job.pk]))
     assert page.status_code == 200
-    assert page.context["ranks"] == [0]
+    assert page.context["workers"] == [(0, "Worker 0")]
     for name in ("job_log_raw", "job_log_piece", "job_log_search", "job_log_stream"):
         assert browser.get(reverse(name, args=[scene.job.pk]) + "?rank=7&q=x&end=1").status_code == 404
 

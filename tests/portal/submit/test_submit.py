@@ -74,6 +74,10 @@ mappings = st.fixed_dictionaries(
                 {"git": "https://example.org/x.git", "ref": "main", "folder": "a/b", "secret": "hf/token"},
             ]
         ),
+        "roles": st.sampled_from(
+            [[], [{"name": "chief", "ends_job": True}, {"name": "ps", "gpus_per_worker": 0}]]
+        ),
+        "launch": st.sampled_from(["", "mpi"]),
         "requirements": st.sampled_from(["", "numpy\n", "a==1\n# why\nb\n"]),
         "labels": st.dictionaries(
             st.sampled_from(["project", "example.org/run", "A_b.c-1"]), st.sampled_from(["", "a", "7.b_C-d"])

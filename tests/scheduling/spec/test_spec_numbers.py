@@ -69,7 +69,7 @@ def test_all_numeric_fields_are_known() -> None:
         NUMBERS
     )
     assert {name for name, kind in KINDS.items() if kind is None} == {
-        "code", "image_pull_policy", "retries", "secret_files", "volumes"
+        "launch", "roles", "code", "image_pull_policy", "retries", "secret_files", "volumes"
     }  # fmt: skip
 
 

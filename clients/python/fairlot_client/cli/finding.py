@@ -27,6 +27,17 @@ def job_id_of(app: App, text: str) -> int:
     return _only(named, text, "job", lambda job: job["state"] not in ENDED)
 
 
+def rank_of(app: App, job: int, worker: str) -> int:
+    """Returns the rank of a worker that is given by its role and its number in the role, such as ps/0.
+
+    Raises UsageError if the job has no such worker.
+    """
+    names = [name.replace(" ", "/") for name in app.client.get_job(job)["worker_names"]]
+    if worker not in names:
+        raise click.UsageError(f'Job {job} has no worker "{worker}". It has: {", ".join(names)}.')
+    return names.index(worker)
+
+
 def service_id_of(app: App, text: str) -> int:
     return _by_name(text, "service", app.client.list_services, lambda one: one["removed_at"] is None)
 

@@ -217,10 +217,13 @@ def why(app: App, job: str) -> None:
 @click.option(
     "-r", "--rank", type=click.IntRange(0), default=0, show_default=True, help="Rank of the worker."
 )
+@click.option("-w", "--worker", help="Worker of a job with roles, such as ps/0, instead of a rank.")
 @with_app
-def logs(app: App, job: str, follow: bool, rank: int) -> None:
+def logs(app: App, job: str, follow: bool, rank: int, worker: str | None) -> None:
     """Write the log of a job to stdout."""
     found = finding.job_id_of(app, job)
+    if worker is not None:
+        rank = finding.rank_of(app, found, worker)
     if follow:
         following.follow_log(app, found, rank)
     else:
