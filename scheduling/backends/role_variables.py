@@ -10,7 +10,8 @@ EVALUATOR = "evaluator"
 
 
 def variables(role: str, index: int, addresses: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Returns the variables of the worker with number `index` in the role `role`.
+    """Returns the variables of the worker with number `index` in the role `role`, such as FAIRLOT_HOSTS_WORKER and
+    FAIRLOT_HOSTS_PS for the addresses of these roles.
 
     `addresses` has the addresses (host:port) of all workers of the gang by role, each in the order of its workers.
     """
