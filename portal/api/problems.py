@@ -24,6 +24,7 @@ from scheduling.models.versions import OtherVersion
 from scheduling.spec.job_spec import SpecError
 
 PROBLEM = "application/problem+json"
+API_TYPES = (PROBLEM, "application/json")  # portal/api/compatible answers errors in JSON of its own
 NOT_ACCEPTED = "The request is not accepted. `problems` names each wrong field or parameter, and says why."
 # Steps of a pydantic error location that are no fields: the tried member of a union, and the mark of a mapping's key.
 BRANCH = re.compile(r"str|int|float|bool|none|.*\[.*\]")
@@ -95,8 +96,8 @@ class ApiProblemsMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self.get_response(request)
-        is_problem = response.headers.get("Content-Type") == PROBLEM
-        if response.status_code < 400 or is_problem or not request.path_info.startswith("/api/"):
+        is_from_api = response.headers.get("Content-Type", "").startswith(API_TYPES)
+        if response.status_code < 400 or is_from_api or not request.path_info.startswith("/api/"):
             return response
         answer = problem(response.status_code, _words(response))
         for name in ("Allow", "Content-Range", "Retry-After"):

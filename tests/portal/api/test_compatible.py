@@ -1,0 +1,159 @@
+"""Clients of Marathon and Chronos manage services and schedules with the calls that they know."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from portal.models import Scope
+from portal.tokens.actions import create_token
+from scheduling.models import Job, Schedule, Service
+from scheduling.spec.job_spec import JobSpec
+from tests.portal.scene import Scene
+
+JSON = "application/json"
+APP = {
+    "id": "/Vision/chat",
+    "cmd": "python serve.py --port $PORT0",
+    "instances": 2,
+    "gpus": 1,
+    "env": {"MODEL": "small"},
+    "labels": {"stage": "test"},
+    "portDefinitions": [{"port": 8000}],
+    "healthChecks": [{"protocol": "HTTP", "path": "/health", "intervalSeconds": 7}],
+    "constraints": [["hostname", "UNIQUE"]],
+}
+JOB = {
+    "name": "nightly",
+    "command": "python train.py",
+    "schedule": "R/2030-01-01T02:00:00Z/P1D",
+    "epsilon": "PT30M",
+    "gpus": 2,
+    "environmentVariables": [{"name": "MODEL", "value": "small"}],
+}
+
+
+@pytest.fixture
+def call(scene: Scene):
+    """Returns a function that calls as Bob does with the token as the password of basic authentication."""
+
+    def call(method: str, path: str, body: Any = None, secret: str = scene.secret):
+        word = base64.b64encode(f"bob:{secret}".encode()).decode()
+        extra = {} if body is None else {"data": body, "content_type": JSON}
+        return getattr(Client(), method)(f"/api{path}", **extra, headers={"authorization": f"Basic {word}"})
+
+    return call
+
+
+def test_an_app_is_created_read_changed_scaled_and_deleted(scene: Scene, call) -> None:
+    made = call("post", "/v2/apps", APP)
+    assert made.status_code == 201, made.content
+    assert {"field": "constraints", "fate": "dropped", "text": "Fairlot chooses the nodes."} in made.json()[
+        "fairlot"
+    ]["report"]
+    app = call("get", "/v2/apps//vision/chat").json()["app"]
+    assert app["id"] == "/vision-chat"
+    same = ("instances", "gpus", "env", "labels", "portDefinitions")
+    assert {name: app[name] for name in same} == {name: APP[name] for name in same} | {
+        "portDefinitions": [{"port": 8000, "protocol": "tcp"}]
+    }
+    assert (app["tasksRunning"], app["tasksStaged"], app["healthChecks"][0]["path"]) == (0, 2, "/health")
+
+    service = Service.objects.get(name="vision-chat")
+    assert call("put", "/v2/apps/vision-chat", {"instances": 5}).status_code == 200
+    service.refresh_from_db()
+    assert (service.replicas, service.revisions.count()) == (5, 1)
+
+    before = JobSpec.stored(service.current.spec).to_dict()
+    assert call("put", "/v2/apps/vision-chat", {"env": {"MODEL": "large"}, "labels": {}}).status_code == 200
+    service.refresh_from_db()
+    after = JobSpec.stored(service.current.spec).to_dict()
+    assert after == before | {"variables": {"MODEL": "large"}, "labels": {}}
+    assert service.replicas == 5
+    assert len(call("get", "/v2/apps/vision-chat/versions").json()["versions"]) == 2
+    assert call("get", "/v2/apps/vision-chat/tasks").json() == {"tasks": []}
+
+    assert call("delete", "/v2/apps/vision-chat").json()["deploymentId"] == str(service.current_id)
+    assert call("get", "/v2/apps/vision-chat").status_code == 404
+
+
+def test_a_change_keeps_what_marathon_does_not_know(scene: Scene, call) -> None:
+    before = JobSpec.stored(scene.service.current.spec).to_dict()
+    answer = call("put", f"/v2/apps/{scene.service.name}", {"cmd": "python other.py $PORT0"})
+    assert answer.status_code == 200, answer.content
+    scene.service.refresh_from_db()
+    after = JobSpec.stored(scene.service.current.spec).to_dict()
+    assert {name for name in after if after[name] != before[name]} == {"command"}
+
+
+def test_a_put_creates_an_app_that_does_not_exist(call) -> None:
+    assert call("put", "/v2/apps/new", {key: APP[key] for key in APP if key != "id"}).status_code == 201
+    assert Service.objects.filter(name="new", replicas=2).exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (APP | {"container": {"docker": {"image": "x", "privileged": True}}}, 422, "root on the node"),
+        ({"id": "job", "cmd": "python train.py"}, 422, "The app has no port"),
+        ([APP, APP | {"id": "other"}], 422, "Send one app"),
+        ("{", 422, ""),
+        (APP | {"id": "{service}"}, 409, "already has a service"),
+    ],
+)
+def test_what_is_refused_is_an_error_of_marathon(
+    scene: Scene, call, body: Any, status: int, said: str
+) -> None:
+    if isinstance(body, dict):
+        body = body | {"id": body["id"].format(service=scene.service.name)}
+    answer = call("post", "/v2/apps", body)
+    assert answer.status_code == status, answer.content
+    assert answer.json()["message"]
+    assert said in answer.content.decode()
+
+
+def test_jobs_of_chronos_are_schedules(scene: Scene, call) -> None:
+    assert call("post", "/v1/scheduler/iso8601", JOB).status_code == 204
+    assert call("post", "/v1/scheduler/iso8601", JOB | {"command": "python other.py"}).status_code == 204
+    shown = call("get", "/v1/scheduler/jobs/search?name=nightly").json()
+    assert len(shown) == 1, "the second call has replaced the first"
+    same = ("name", "schedule", "gpus", "environmentVariables")
+    assert {name: shown[0][name] for name in same} == {name: JOB[name] for name in same}
+    assert (shown[0]["epsilon"], shown[0]["disabled"], shown[0]["successCount"]) == ("PT1800S", False, 0)
+
+    assert call("put", "/v1/scheduler/job/nightly").status_code == 204
+    job = Job.objects.get(scheduled_as__schedule__name="nightly")
+    assert (job.owner, job.state) == (scene.people.bob, Job.State.QUEUED)
+    assert call("delete", "/v1/scheduler/task/kill/nightly").status_code == 204
+    job.refresh_from_db()
+    assert job.has_ended
+    assert "node,nightly,fresh,idle\n" in call("get", "/v1/scheduler/graph/csv").content.decode()
+    assert call("delete", "/v1/scheduler/job/nightly").status_code == 204
+    assert call("get", "/v1/scheduler/jobs/search?any=nightly").json() == []
+    assert Schedule.objects.get(name="nightly").deleted_at
+
+
+def test_a_stranger_finds_neither_apps_nor_jobs(scene: Scene, call) -> None:
+    _, strange = create_token(actor=scene.people.charlie, name="m", scopes=Scope.values, days=1)
+    assert call("get", "/v2/apps", secret=strange).json() == {"apps": []}
+    assert call("get", "/v1/scheduler/jobs", secret=strange).json() == []
+    assert scene.schedule.name in call("get", "/v1/scheduler/jobs").content.decode()
+    for method, path in [
+        ("get", f"/v2/apps/{scene.service.name}"),
+        ("delete", f"/v2/apps/{scene.service.name}"),
+        ("put", f"/v1/scheduler/job/{scene.schedule.name}"),
+        ("delete", f"/v1/scheduler/job/{scene.schedule.name}"),
+    ]:
+        assert call(method, path, secret=strange).status_code == 404
+
+
+def test_a_token_needs_the_scope_of_work(scene: Scene, call) -> None:
+    _, reader = create_token(actor=scene.people.bob, name="m", scopes=[], days=1)
+    assert call("get", "/v2/apps", secret=reader).status_code == 200
+    assert call("delete", f"/v2/apps/{scene.service.name}", secret=reader).status_code == 403
+    assert call("get", "/v2/apps", secret="fairlot_x_y").status_code == 401
+    refused = Client().get("/api/v2/apps")
+    assert (refused.status_code, refused["WWW-Authenticate"]) == (401, 'Basic realm="Fairlot"')
