@@ -282,6 +282,9 @@ CELERY_BEAT_SCHEDULE = {
     "drains": {"task": "scheduling.tasks.end_drains", "schedule": 10.0, "options": {"expires": 20}},
     "idle": {"task": "scheduling.tasks.step_idle_jobs", "schedule": 10.0, "options": {"expires": 20}},
     "use": {"task": "scheduling.tasks.measure_use", "schedule": 30.0, "options": {"expires": 30}},
+    "output": {"task": "scheduling.tasks.read_output", "schedule": 10.0, "options": {"expires": 10}},
+    "rollup": {"task": "scheduling.tasks.roll_up_metrics", "schedule": 60.0, "options": {"expires": 60}},
+    "metrics": {"task": "scheduling.tasks.remove_metrics", "schedule": 3600.0, "options": {"expires": 3600}},
     "sessions": {"task": "scheduling.tasks.step_sessions", "schedule": 10.0, "options": {"expires": 20}},
     "names": {"task": "scheduling.tasks.announce_services", "schedule": 30.0, "options": {"expires": 60}},
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},
@@ -350,6 +353,12 @@ FAIRLOT_KEEP_JOB_FILES_DAYS = env.int("FAIRLOT_KEEP_JOB_FILES_DAYS", 30)
 if FAIRLOT_KEEP_JOB_FILES_DAYS < 0:
     raise ImproperlyConfigured(
         "FAIRLOT_KEEP_JOB_FILES_DAYS must be a number of days, or 0 to keep files for ever"
+    )
+# How long the metrics of ended jobs are kept; 0 keeps them without limit.
+FAIRLOT_KEEP_METRICS_DAYS = env.int("FAIRLOT_KEEP_METRICS_DAYS", 180)
+if FAIRLOT_KEEP_METRICS_DAYS < 0:
+    raise ImproperlyConfigured(
+        "FAIRLOT_KEEP_METRICS_DAYS must be a number of days, or 0 to keep metrics for ever"
     )
 # Beat and watch touch this file while they work; health checks read its age.
 FAIRLOT_HEARTBEAT_FILE = env.str("FAIRLOT_HEARTBEAT_FILE", "")

@@ -1,4 +1,5 @@
-"""Deletes old records of rounds, old repetitive rows such as events, and the files of jobs that ended long ago.
+"""Deletes old records of rounds, old repetitive rows such as events, and the files and metrics of jobs that ended long
+ago.
 
 Usage, shares and bills are kept.
 """
@@ -23,6 +24,8 @@ from scheduling.models import (
     JobEvent,
     JobStorage,
     Lease,
+    MetricSample,
+    MetricStream,
     Operation,
     RoundRecord,
     ScheduleRun,
@@ -65,6 +68,13 @@ def prune(*, records: timedelta, attempts: timedelta) -> int:
         + _delete(SharingAnalysis.objects.filter(asked_at__lt=now - attempts))
         + _delete(ServiceEvent.objects.filter(at__lt=now - attempts, kind__in=REPEATED))
     )
+
+
+def remove_metrics(*, after: timedelta) -> int:
+    """Deletes the metrics of jobs that ended longer than `after` ago. Returns the number of deleted rows."""
+    old = MetricStream.objects.filter(job__state__in=Job.ENDED, job__ended_at__lt=now_from_database() - after)
+    # The samples go first, in batches: one stream may have thousands.
+    return _delete(MetricSample.objects.filter(stream__in=old)) + _delete(old)
 
 
 def remove_files(*, after: timedelta) -> int:

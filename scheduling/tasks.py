@@ -27,6 +27,7 @@ from scheduling.clusters.metrics import clusters_to_measure, measure_cluster
 from scheduling.core.enqueue import wake_forecasts, wake_shadow
 from scheduling.core.run_apart import note_failure
 from scheduling.draining.actions import drains_due, end_drain
+from scheduling.execution import output_metrics
 from scheduling.execution import reconcile as reconciling
 from scheduling.execution.operations import perform_operations
 from scheduling.grants import end_grant
@@ -34,6 +35,7 @@ from scheduling.idle.actions import idle_to_step, step_idle
 from scheduling.jobs.time_limit import end_overlong, overlong
 from scheduling.leases.actions import bill_running
 from scheduling.limits.budget_status import consistent_budgets
+from scheduling.metrics.rolling import roll_up, streams_to_roll
 from scheduling.models import Cluster
 from scheduling.rounds import actions as rounds
 from scheduling.rounds import forecasts, shadow
@@ -50,6 +52,9 @@ logger = logging.getLogger(__name__)
 ANALYSIS_SECONDS = 60
 # Time after which one message begins no other measurement of a job's files.
 MEASURE_SECONDS = 60
+# Time after which one message begins to read no other log of a cluster.
+READ_SECONDS = 10
+MOST_STREAMS_ROLLED = 1000
 
 
 @shared_task
@@ -224,6 +229,30 @@ def measure_use() -> None:
     """Reads how busy allocated GPUs are, from the metrics of attached clusters."""
     clusters = clusters_to_measure().values_list("id", flat=True)
     run_each(clusters, lambda cluster_id: measure_cluster(cluster_id=cluster_id))
+
+
+@shared_task
+def read_output() -> None:
+    """Reads the metrics that programs have printed, from the logs of attached clusters."""
+    clusters = Cluster.objects.attached().values_list("id", flat=True)
+    run_each(
+        clusters,
+        lambda cluster_id: output_metrics.read_output(cluster_id=cluster_id, seconds=READ_SECONDS),
+    )
+
+
+@shared_task
+def roll_up_metrics() -> None:
+    """Rolls up the older metrics of long jobs."""
+    streams = streams_to_roll().order_by("newest_at").values_list("id", flat=True)[:MOST_STREAMS_ROLLED]
+    run_each(streams, lambda stream_id: roll_up(stream_id=stream_id))
+
+
+@shared_task
+def remove_metrics() -> None:
+    """Deletes the metrics of jobs that ended longer ago than the retention setting. Setting 0 keeps all metrics."""
+    if days := settings.FAIRLOT_KEEP_METRICS_DAYS:
+        retention.remove_metrics(after=timedelta(days=days))
 
 
 @shared_task

@@ -44,6 +44,9 @@ QUERIES: dict[str, int | range] = {
     # scheduling
     "submits jobs, one or many": up_to(15),
     "ends jobs at their time limit, without limits": 2,
+    # Leases, streams (locked), the clock, and an insert and an update for all; new streams are inserted and read again.
+    "stores a sample of each gang of a cluster": up_to(10),
+    "stores a further sample of each gang of a cluster": up_to(8),
     "the waits of a period": 2,
     "the expansions of a period": 3,
     "the waste of a period": 11,

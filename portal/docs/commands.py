@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "job": ("fairlot show {pk}", "fairlot why {pk}", "fairlot logs -f {pk}", "fairlot cancel {pk}"),
     "job_log": ("fairlot logs -f {pk}",),
     "job_events": ("fairlot events {pk}",),
+    "job_metrics": ("fairlot metrics {pk}", "fairlot metrics {pk} --points 500 -o json"),
     "job_edit": ("fairlot edit {pk} --priority 10",),
     "job_files": ("fairlot files list {pk}", "fairlot files get {pk} work/"),
     "storage": ("fairlot storage",),

@@ -19,6 +19,7 @@ HELP = {
     "job_edit": "jobs#change-a-job",
     "jobs_selected": "jobs#change-several-jobs-at-once",
     "job_log": "jobs#read-the-log",
+    "job_metrics": "metrics",
     "job_file": "jobs#get-the-files-of-a-job",
     "job_files": "jobs#get-the-files-of-a-job",
     "storage": "jobs#see-what-takes-space",

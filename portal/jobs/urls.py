@@ -1,6 +1,6 @@
 from django.urls import path
 
-from portal.jobs import bill, editing, file_views, log_views, selection, storage, views
+from portal.jobs import bill, editing, file_views, log_views, metrics, selection, storage, views
 
 urlpatterns = [
     path("jobs/", views.jobs, name="jobs"),
@@ -12,6 +12,7 @@ urlpatterns = [
     path("jobs/<int:pk>/log/piece", log_views.log_piece, name="job_log_piece"),
     path("jobs/<int:pk>/log/search", log_views.log_search, name="job_log_search"),
     path("jobs/<int:pk>/log/raw", log_views.log_raw, name="job_log_raw"),
+    path("jobs/<int:pk>/metrics/", metrics.metrics, name="job_metrics"),
     path("jobs/<int:pk>/files/", file_views.files, name="job_files"),
     path("jobs/<int:pk>/files/file/", file_views.file, name="job_file"),
     path("jobs/<int:pk>/files/raw", file_views.raw, name="job_file_raw"),

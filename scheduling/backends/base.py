@@ -16,6 +16,8 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
+from scheduling.backends.summaries import Summary
+
 LONGEST_PROBE = 10  # seconds that a readiness probe waits for an answer
 
 
@@ -234,6 +236,20 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """What was measured of a gang during one window of WINDOW seconds (summaries.py).
+
+    `number` identifies the window among those of the job. A backend may report a window several times; the repetitions
+    have no effect.
+    """
+
+    token: UUID
+    number: int
+    age: float  # seconds since the window began
+    values: Mapping[str, Summary]  # by name (scheduling/metrics/names.py)
+
+
+@dataclass(frozen=True, slots=True)
 class NodeGpus:
     """The GPUs of one type on one node, on a cluster where Fairlot discovers the nodes by itself."""
 
@@ -387,6 +403,12 @@ class Backend(Protocol):
 
         Returns an empty sequence if this backend does not measure GPU use. Fairlot then reads it from another source,
         such as the cluster's metrics.
+        """
+
+    def samples(self) -> Sequence[Sample]:
+        """Returns the samples of the gangs' metrics, whose windows have ended since the last call.
+
+        Returns an empty sequence if this backend takes no samples.
         """
 
     def advance(self) -> None:

@@ -24,6 +24,7 @@ from scheduling.execution.node_inventory import apply_offers
 from scheduling.leases.actions import BEGIN, apply_observations, close_never_started, hand_over
 from scheduling.leases.cluster_events import note_cluster_events
 from scheduling.leases.gpu_use import note_gpu_use
+from scheduling.metrics.recording import note_samples
 from scheduling.models import Cluster, Lease, Operation
 from scheduling.shares.intervals import ObservedLease, correct_rounds
 
@@ -96,6 +97,13 @@ def note_use(cluster: Cluster, backend: Backend) -> None:
     uses = backend.use()
     if uses:
         note_gpu_use(cluster_id=cluster.pk, uses=uses, seen_at=now_from_database())
+
+
+def note_metrics(cluster: Cluster, backend: Backend) -> None:
+    """Stores the samples of the gangs' metrics that the backend has taken, in one transaction for all gangs."""
+    samples = backend.samples()
+    if samples:
+        note_samples(cluster_id=cluster.pk, samples=samples, seen_at=now_from_database())
 
 
 def _note_heard(cluster: Cluster, heard: datetime) -> None:

@@ -16,6 +16,7 @@ from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource,
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.labels import JobLabel, LabelKey
 from scheduling.models.leases import HeldGpu, Lease, PreemptibleTime
+from scheduling.models.metrics import MetricSample, MetricStream
 from scheduling.models.outbox import Operation
 from scheduling.models.rounds import (
     PolicyState,
@@ -59,6 +60,8 @@ __all__ = [
     "JobVolume",
     "LabelKey",
     "Lease",
+    "MetricSample",
+    "MetricStream",
     "MetricsSource",
     "Node",
     "NodeChange",

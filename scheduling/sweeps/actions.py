@@ -25,11 +25,11 @@ from scheduling.jobs.explain import Explainer
 from scheduling.jobs.secrets import find_secrets
 from scheduling.jobs.submitting import check_spec
 from scheduling.jobs.volumes import find_volumes
+from scheduling.metrics.printed import LONGEST_NAME, NAME
 from scheduling.models import Cluster, Job, Sweep, SweepMember
 from scheduling.models.ownership import require_changeable
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.sweeps.commands import check_lengths, check_members, spec_of_member
-from scheduling.sweeps.metrics import LONGEST_NAME, NAME
 from scheduling.sweeps.parameters import Parameters, Values
 
 MOST_AT_ONCE = 1_000_000

@@ -28,12 +28,12 @@ from scheduling.core.enqueue import want_rounds
 from scheduling.core.locks import lock_schedule
 from scheduling.jobs.actions import cancel_waiting_within, cancel_within
 from scheduling.jobs.submitting import submit_each_stored
+from scheduling.metrics.printed import READ, read_metrics
 from scheduling.models import Cluster, Job, Lease, Sweep, SweepMember
 from scheduling.models.event_codes import EventCode, Message
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.sweeps.actions import counts_of, skip_pending
 from scheduling.sweeps.commands import spec_of_member
-from scheduling.sweeps.metrics import READ, read_metrics
 
 logger = logging.getLogger(__name__)
 

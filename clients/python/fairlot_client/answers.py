@@ -538,6 +538,15 @@ class JobInFull(TypedDict):
     worker_names: list[str]
 
 
+class JobMetrics(TypedDict):
+    """The metrics of a job. All series have the same windows of `seconds`."""
+
+    job: int
+    seconds: int
+    series: list[MetricSeries]
+    left_out: dict[str, int]
+
+
 class JobStorage(TypedDict):
     """The disk space that the files of a job take, as it was measured last."""
 
@@ -609,6 +618,28 @@ class Membership(TypedDict):
     team: str
     role: str
     tickets: int
+
+
+class MetricPoint(TypedDict):
+    """The values of a metric in one window. `at` is the begin of the window."""
+
+    at: str
+    mean: float
+    lowest: float
+    highest: float
+    last: float
+    values: int
+
+
+class MetricSeries(TypedDict):
+    """One metric over time. Windows without values have no point."""
+
+    name: str
+    source: Literal["machine", "output", "events"]
+    gpu: str
+    unit: str
+    whole: MetricPoint
+    points: list[MetricPoint]
 
 
 class NewInvitationLink(TypedDict):

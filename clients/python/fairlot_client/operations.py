@@ -163,6 +163,17 @@ def read_job_log(job_id: int, *, rank: int | None = None, offset: int | None = N
     return Call("GET", filled("/jobs/{job_id}/log", job_id=job_id), query=given(rank=rank, offset=offset))
 
 
+def get_job_metrics(
+    job_id: int, *, from_: str | None = None, to: str | None = None, most_points: int | None = None
+) -> Call[answers.JobMetrics]:
+    """Returns what the GPUs and the program of a job did over time, also after its end."""
+    return Call(
+        "GET",
+        filled("/jobs/{job_id}/metrics", job_id=job_id),
+        query=given(from_=from_, to=to, most_points=most_points),
+    )
+
+
 def explain_job(job_id: int) -> Call[answers.Scheduling]:
     """Returns why a job is in its state, which changes would let a waiting job start, and when the job is expected to start and end."""
     return Call("GET", filled("/jobs/{job_id}/scheduling", job_id=job_id))
@@ -2057,6 +2068,7 @@ class Operations:
     set_job_preemptible = Method(set_job_preemptible)
     list_job_events = PagedMethod(list_job_events)
     read_job_log = Method(read_job_log)
+    get_job_metrics = Method(get_job_metrics)
     explain_job = Method(explain_job)
     get_job_gpu_use = Method(get_job_gpu_use)
     snooze_job = Method(snooze_job)

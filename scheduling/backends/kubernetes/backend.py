@@ -25,6 +25,7 @@ from scheduling.backends.base import (
     NodeGpus,
     Observation,
     OpenFile,
+    Sample,
     Unanswered,
     Use,
 )
@@ -307,6 +308,10 @@ class KubernetesBackend:
         Returns 0 in processes that do not watch the cluster, because they ask the API server each time.
         """
         return self._watch.view.staleness() if self._watch else 0.0
+
+    def samples(self) -> Sequence[Sample]:
+        """Returns nothing, because Fairlot reads the metrics of pods from the cluster's Prometheus server."""
+        return ()
 
     def advance(self) -> None:
         """Opens the scheduling gates of gangs whose pods all exist. Stops gangs that fail to start or have lost a

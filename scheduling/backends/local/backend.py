@@ -24,6 +24,7 @@ from scheduling.backends.base import (
     GangRole,
     LogChunk,
     Observation,
+    Sample,
     Use,
     Worker,
 )
@@ -266,6 +267,10 @@ class LocalBackend:
         The same process must take all samples, because an instance compares each sample with the one before.
         """
         return self._use_meter.sample()
+
+    def samples(self) -> Sequence[Sample]:
+        """Returns the samples that `use` has collected since the last call."""
+        return self._use_meter.samples()
 
     def advance(self) -> None:
         """Does nothing, because supervisors carry out all steps of an order by themselves."""

@@ -37,7 +37,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """The load and the used memory of one GPU."""
+    """The load, the used memory and the power of one GPU."""
 
     uuid: str
     busy_percent: float
@@ -45,6 +45,9 @@ class Utilization:
     # Number of processes that compute on the GPU, also in other containers; None if the driver does not report it.
     processes: int | None = None
     sampled_at: int = 0  # time of the driver's last measurement, on the driver's clock; 0 if there is none
+    watts: float | None = None  # None if the GPU does not report its power
+    # Average share of busy multiprocessors since the last call; None at the first call, and for GPUs before Hopper.
+    sm_percent: float | None = None
 
 
 class NvmlError(Exception):
@@ -157,7 +160,17 @@ def _utilization(since: Mapping[str, int]) -> list[Utilization]:
             except pynvml.NVMLError_NotSupported:
                 continue
             used = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
-            found.append(Utilization(uuid, busy, used, _processes(handle), at))
+            found.append(
+                Utilization(
+                    uuid,
+                    busy,
+                    used,
+                    _processes(handle),
+                    at,
+                    watts=_watts(handle),
+                    sm_percent=_sm_percent(handle, uuid),
+                )
+            )
     return found
 
 
@@ -185,6 +198,61 @@ def _processes(handle: object) -> int | None:
         return len(pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
     except _NOT_TOLD:
         return None
+
+
+def _watts(handle: object) -> float | None:
+    try:
+        return float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1000
+    except (*_NOT_TOLD, pynvml.NVMLError_Unknown):  # "unknown" is a sensor that does not answer now
+        return None
+
+
+# The driver's counters of each GPU at the last call of `utilization`, by UUID; None for GPUs without them. They are
+# plain memory, which stays valid when NVML is shut down between two calls.
+_counters: dict[str, Any] = {}
+
+
+def _sm_percent(handle: object, uuid: str) -> float | None:
+    """Returns the average share of busy multiprocessors since the last call, in percent.
+
+    Returns None at the first call for a GPU, and if the GPU or the driver does not count it (GPM, from Hopper on).
+    """
+    # Two calls at the same time never get the same counters, because `pop` is atomic.
+    before = _counters.pop(uuid, False)
+    if before is None:
+        _counters[uuid] = None
+        return None
+    try:
+        if before is False and not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+            _counters[uuid] = None
+            return None
+        now = pynvml.nvmlGpmSampleGet(handle, pynvml.nvmlGpmSampleAlloc())
+        percent = _sm_between(before, now) if before is not False else None
+    except _NOT_TOLD:
+        _counters[uuid] = None
+        return None
+    except pynvml.NVMLError as error:
+        logger.warning("GPU %s does not say how busy its multiprocessors are: %s", uuid, error)
+        _counters[uuid] = None
+        return None
+    _counters[uuid] = now
+    return percent
+
+
+def _sm_between(before: Any, now: Any) -> float | None:
+    """Returns the share of busy multiprocessors between two readings of the counters, and frees the first one."""
+    asked = pynvml.c_nvmlGpmMetricsGet_t()
+    asked.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+    asked.numMetrics = 1
+    asked.sample1, asked.sample2 = before, now
+    asked.metrics[0].metricId = pynvml.NVML_GPM_METRIC_SM_UTIL
+    try:
+        pynvml.nvmlGpmMetricsGet(asked)
+    finally:
+        pynvml.nvmlGpmSampleFree(before)
+    if asked.metrics[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return min(max(float(asked.metrics[0].value), 0.0), 100.0)
 
 
 @contextmanager

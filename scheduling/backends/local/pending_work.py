@@ -32,6 +32,19 @@ def held_gpus(gang: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str))
 
 
+def names_of_gpus(gang: Mapping[str, Any]) -> dict[str, str]:
+    """Returns NODE/INDEX of each GPU that a gang holds, by the GPU's UUID. Empty if they were declared without UUIDs.
+
+    `gang` is the content of gang.json.
+    """
+    found: dict[str, str] = {}
+    for worker in gang["workers"]:
+        node, *rest = worker["gpus"]
+        uuids = [one for one in rest if isinstance(one, str)]
+        found |= {uuid: f"{node}/{index}" for index, uuid in zip(rest, uuids, strict=False)}
+    return found
+
+
 class PendingWork:
     """The work that a gang's GPUs still have to finish after the gang's processes were stopped."""
 

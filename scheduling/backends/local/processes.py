@@ -69,17 +69,23 @@ def look(pid: int) -> Process | None:
     return Process(pid, int(fields[19]), fields[0].decode(), int(fields[1]), int(fields[2]))
 
 
-def cpu_seconds(counted: Iterable[Process]) -> float:
-    """Returns the total CPU time, in seconds, of these processes and of their children that have been reaped."""
-    ticks = 0
+def usage(counted: Iterable[Process]) -> tuple[float, int]:
+    """Returns what these processes use: the CPU time in seconds, and the resident memory in bytes.
+
+    The CPU time includes that of their children that have been reaped. Memory that several processes share counts for
+    each of them.
+    """
+    ticks = pages = 0
     for process in counted:
         try:
             with open(f"/proc/{process.pid}/stat", "rb") as file:
                 line = file.read()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        ticks += sum(map(int, line[line.rindex(b")") + 2 :].split()[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+        fields = line[line.rindex(b")") + 2 :].split()
+        ticks += sum(map(int, fields[11:15]))
+        pages += int(fields[21])
+    return ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def is_namespace_init(pid: int) -> bool:

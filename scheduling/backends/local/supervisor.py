@@ -152,12 +152,13 @@ class Supervisor:
         self.leader.read_progress_file()
         below = processes.descendants(os.getpid())
         ours = os.times()  # also has the CPU time of orphans, which this process reaps
-        cpu = processes.cpu_seconds(below) + ours.children_user + ours.children_system
+        cpu, memory = processes.usage(below)
         beat = {
             "epoch": self.status["epoch"],
             "at": processes.stamp(),
             "processes": [(process.pid, process.start) for process in below if process.pid != self._init],
-            "cpu": cpu,
+            "cpu": cpu + ours.children_user + ours.children_system,
+            "memory": memory,
         }
         with suppress(OSError):  # then the last heartbeat on disk grows old, which readers notice
             write_json(self.files.beat, beat | self._steps(), durable=False)

@@ -20,7 +20,7 @@ from scheduling.core import heartbeat
 from scheduling.core.locks import try_lock_watch
 from scheduling.core.run_apart import OUT_OF_REACH, note_failure
 from scheduling.core.safe_streams import outlive_full_disks
-from scheduling.execution.reconcile import FOLLOWING, note_use, reconcile
+from scheduling.execution.reconcile import FOLLOWING, note_metrics, note_use, reconcile
 from scheduling.models import Cluster
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ def _follow(cluster_id: int, stop: threading.Event, gets_on: Callable[[], None])
     logger.info("watching %s", cluster.name)
     # Reconciling comes first, because it repairs what went wrong while nobody watched.
     first = _Step(lambda cluster, _: reconcile(cluster), every=RECONCILE_EVERY)
-    steps = [first, *map(_Step, (*FOLLOWING, note_use))]
+    steps = [first, *map(_Step, (*FOLLOWING, note_use, note_metrics))]
     for _ in backend.changes(timeout=LOOK_AT_LEAST_EVERY):
         if stop.is_set():
             return

@@ -40,11 +40,12 @@ class Turns:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the watcher run in the test's thread: without its advisory lock, and without closing the test's database
-    connection. Its steps `reconcile` and `note_use` do nothing."""
+    connection. Its steps `reconcile`, `note_use` and `note_metrics` do nothing."""
     monkeypatch.setattr(watch, "try_lock_watch", lambda cluster_id: True)
     monkeypatch.setattr(watch.connection, "close", lambda: None)
     monkeypatch.setattr(watch, "reconcile", lambda cluster: None)
     monkeypatch.setattr(watch, "note_use", lambda cluster, backend: None)
+    monkeypatch.setattr(watch, "note_metrics", lambda cluster, backend: None)
 
 
 def failure_of(lab: World) -> str:

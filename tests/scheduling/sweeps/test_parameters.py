@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.metrics.printed import MOST_METRICS, read_metrics
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.sweeps.commands import LONGEST_COMMAND, check_lengths, check_members, render, spec_of_member
-from scheduling.sweeps.metrics import MOST_METRICS, read_metrics
 from scheduling.sweeps.parameters import MOST_MEMBERS, Parameters, text_of
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True).filter(lambda name: name != "index")

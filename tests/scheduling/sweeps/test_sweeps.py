@@ -21,12 +21,12 @@ from scheduling.departures.actions import Fate, settle_work
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.secrets import create_secret
 from scheduling.leases import history
+from scheduling.metrics.printed import READ
 from scheduling.models import Cluster, Job, Sweep, SweepMember
 from scheduling.spec.job_spec import SpecError
 from scheduling.sweeps import controller
 from scheduling.sweeps.actions import Rules, cancel_sweep, preview_sweep, run_failed_again
 from scheduling.sweeps.controller import LEAST_WAITING, sweeps_to_step
-from scheduling.sweeps.metrics import READ
 from scheduling.sweeps.parameters import Parameters
 from scheduling.tasks import step_sweeps
 from tests.make import membership, user

@@ -84,6 +84,28 @@ int nvmlDeviceGetMinorNumber(int *device, unsigned int *minor) {
   *minor = 1 - *device;  // the order of the driver is not that of NVML
   return 0;
 }
+int nvmlDeviceGetPowerUsage(int *device, unsigned int *milliwatts) {
+  *milliwatts = 250500;
+  return 0;
+}
+// Counters since the driver was loaded; the share of busy multiprocessors is what they differ by.
+typedef struct { unsigned int version, supported; } support_t;
+typedef struct { unsigned int id; int code; double value; char *names[3]; } metric_t;
+typedef struct { unsigned int version, count; int *first, *second; metric_t metrics[1]; } asked_t;
+static int counters[8], used;
+int nvmlGpmQueryDeviceSupport(int *device, support_t *support) {
+  support->supported = GPM;
+  return support->version == 1 ? 0 : 25;
+}
+int nvmlGpmSampleAlloc(int **sample) { *sample = &counters[used]; return 0; }
+int nvmlGpmSampleGet(int *device, int *sample) { *sample = 30 * used++ + 1; return 0; }
+int nvmlGpmMetricsGet(asked_t *asked) {
+  if (asked->version != 1 || asked->count != 1 || asked->metrics[0].id != 2 || !*asked->first) return 2;
+  asked->metrics[0].code = 0;
+  asked->metrics[0].value = *asked->second - *asked->first;
+  return 0;
+}
+int nvmlGpmSampleFree(int *sample) { *sample = 0; return 0; }
 const char *nvmlErrorString(int code) { return code == 999 ? "Unknown Error" : "Not Supported"; }
 """
 ASK = """
@@ -100,6 +122,11 @@ print(json.dumps(seen))
 """
 
 
+ASK_THREE_TIMES = """
+import json
+from scheduling.backends.local import gpus
+print(json.dumps([[one.sm_percent for one in gpus.utilization()] for _ in range(3)]))
+"""
 ASK_FOR_A_MOMENT = """
 import json
 from scheduling.backends.local import gpus
@@ -130,7 +157,7 @@ def ask(library_path: Path, since: dict[str, int] | None = None, script: str = A
     return json.loads(run.stdout)
 
 
-def stand_in(folder: Path, *, init: int = 0, samples: str = "0, 9, 0, 0, 87") -> Path:
+def stand_in(folder: Path, *, init: int = 0, samples: str = "0, 9, 0, 0, 87", gpm: int = 1) -> Path:
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler (cc) for the library that stands in for the driver's")
@@ -141,6 +168,7 @@ def stand_in(folder: Path, *, init: int = 0, samples: str = "0, 9, 0, 0, 87") ->
         "-shared",
         "-fPIC",
         f"-DINIT={init}",
+        f"-DGPM={gpm}",
         f"-DSAMPLES={samples}",
         "-o",
         library,
@@ -163,19 +191,28 @@ FIRST = "GPU-00000000-1111-2222-3333-444444444444"
 
 def test_utilisation_leaves_out_gpus_that_do_not_tell(tmp_path: Path) -> None:
     seen = ask(stand_in(tmp_path))
-    assert seen["busy"] == [[FIRST, 87, 3 << 30, 1, 1_000_000]]
+    assert seen["busy"] == [[FIRST, 87, 3 << 30, 1, 1_000_000, 250.5, None]]
 
 
 def test_utilisation_is_of_all_the_time_since_the_look_before(tmp_path: Path) -> None:
     library = stand_in(tmp_path, samples="100, 0, 9, 0, 0")
-    assert ask(library, {FIRST: 200_000})["busy"] == [[FIRST, 9 / 4, 3 << 30, 1, 1_000_000]]
+    assert ask(library, {FIRST: 200_000})["busy"] == [[FIRST, 9 / 4, 3 << 30, 1, 1_000_000, 250.5, None]]
     # Without samples since then (for example because the driver's clock was set back), the present utilisation is
     # reported, and the next call starts from zero.
-    assert ask(library, {FIRST: 1_000_000})["busy"] == [[FIRST, 87, 3 << 30, 1, 0]]
+    assert ask(library, {FIRST: 1_000_000})["busy"] == [[FIRST, 87, 3 << 30, 1, 0, 250.5, None]]
 
 
 def test_utilisation_is_of_the_last_moment_where_the_driver_keeps_no_samples(tmp_path: Path) -> None:
-    assert ask(stand_in(tmp_path, samples=""), {FIRST: 200_000})["busy"] == [[FIRST, 87, 3 << 30, 1, 0]]
+    assert ask(stand_in(tmp_path, samples=""), {FIRST: 200_000})["busy"] == [
+        [FIRST, 87, 3 << 30, 1, 0, 250.5, None]
+    ]
+
+
+@pytest.mark.parametrize(("gpm", "percents"), [(1, [[None], [30.0], [30.0]]), (0, [[None]] * 3)])
+def test_the_activity_of_multiprocessors_is_counted_between_two_looks(
+    tmp_path: Path, gpm: int, percents: list[list[float | None]]
+) -> None:
+    assert ask(stand_in(tmp_path, gpm=gpm), script=ASK_THREE_TIMES) == percents
 
 
 def test_the_devices_of_a_gpu_are_those_of_its_number_and_its_place_on_the_bus(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""The command that shows the metrics of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from fairlot_client.cli import finding
+from fairlot_client.cli.app import App, talk, with_app
+from fairlot_client.cli.output import Column, show_rows, watchable
+
+BARS = "▁▂▃▄▅▆▇█"
+BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+WORDS = {
+    "names": "values of further metrics",
+    "long_names": "values with too long names",
+    "not_numbers": "values that are no numbers, such as NaN",
+    "bytes": "bytes of output that came too fast",
+    "damaged": "damaged event files",
+    "files": "further event files",
+}
+COLUMNS: list[Column] = [
+    ("METRIC", "name"), ("GPU", "gpu"), ("LAST", lambda one: number(one, "last")),
+    ("MEAN", lambda one: number(one, "mean")), ("LOWEST", lambda one: number(one, "lowest")),
+    ("HIGHEST", lambda one: number(one, "highest")), ("OVER TIME", lambda one: sparkline(one["points"])),
+]  # fmt: skip
+
+
+@click.command()
+@finding.argument("job")
+@click.option("--from", "begins", help="Begin of the period, such as 2026-03-01T12:00:00Z.")
+@click.option("--to", "ends", help="End of the period.")
+@click.option("-n", "--name", "names", multiple=True, help="Only this metric. Repeat for several.")
+@click.option(
+    "--points",
+    type=click.IntRange(2, 2000),
+    default=40,
+    show_default=True,
+    help="Most points of a series: characters of the line in the table.",
+)
+@watchable
+@with_app
+def metrics(
+    app: App, job: str, begins: str | None, ends: str | None, names: tuple[str, ...], points: int
+) -> None:
+    """Show what the GPUs and the program of a job did over time.
+
+    \b
+    fairlot metrics train
+    fairlot metrics 42 --name loss --points 500 -o json
+    """
+    period = {name: value for name, value in (("from_", begins), ("to", ends)) if value is not None}
+    answer = app.client.get_job_metrics(finding.job_id_of(app, job), most_points=points, **period)
+    rows = [one for one in answer["series"] if not names or one["name"] in names]
+    show_rows(app, rows, COLUMNS, name="name")
+    if app.output == "table":
+        for word, count in answer["left_out"].items():
+            talk(f"Left out: {count} {WORDS.get(word, word)}.")
+
+
+def number(series: Mapping[str, Any], key: str) -> str:
+    """Returns a figure of the whole period with its unit."""
+    value, unit = series["whole"][key], series["unit"]
+    if unit == "bytes":
+        size, unit = next((one for one in BYTES if abs(value) >= one[0]), (1, "bytes"))
+        value /= size
+    return f"{value:.4g} {unit}".strip()
+
+
+def sparkline(points: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the means of the points as a line of bars, from the lowest to the highest."""
+    means = [point["mean"] for point in points]
+    if not means:
+        return ""
+    low, high = min(means), max(means)
+    if high <= low:
+        return BARS[0] * len(means)
+    # Halves, because the difference of two finite numbers may be infinite.
+    return "".join(BARS[round((len(BARS) - 1) * (one / 2 - low / 2) / (high / 2 - low / 2))] for one in means)

@@ -1,0 +1,271 @@
+"""Computes the charts of a job's metrics: one panel for each metric, all on the same time axis.
+
+The shapes are in an SVG view box with one unit of width for each window of time, which the browser stretches. Labels
+are not part of the view box. Their positions are in per cent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_FLOOR, Decimal
+
+from accounting.core.wording import exact_number
+from portal.axis import nice_step
+from scheduling.backends.summaries import Summary, merged
+from scheduling.metrics.names import KINDS
+from scheduling.metrics.reading import JobMetrics, Series
+from scheduling.models import MetricStream
+
+HEIGHT = 100
+TOP = 4.0  # the margin above and below the plot, in per cent of the picture's height
+MOST_LINES = 6  # as many as there are colours
+MOST_PANELS = 24  # of metrics that the program reports
+PERCENT = "%"
+# Units of bytes on a value axis, and their names.
+BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
+MACHINE = MetricStream.Source.MACHINE
+TITLES = {
+    MetricStream.Source.OUTPUT: "Printed by the program",
+    MetricStream.Source.EVENTS: "TensorBoard events",
+}
+Values = Mapping[int, float]  # by window
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The value axis of a panel, from `low` to `high` with a mark each `step`."""
+
+    low: Decimal
+    step: Decimal
+    steps: int
+
+    @property
+    def high(self) -> Decimal:
+        return self.low + self.steps * self.step
+
+    def y(self, value: float) -> float:
+        part = (value - float(self.low)) / float(self.high - self.low)
+        return round(HEIGHT * (1 - min(max(part, 0.0), 1.0)), 2)
+
+    @property
+    def marks(self) -> list[tuple[str, float]]:
+        """Returns the label and the y position of each mark in the view box."""
+        values = [self.low + number * self.step for number in range(self.steps + 1)]
+        return [(_short(value), self.y(float(value))) for value in values]
+
+    @property
+    def labels(self) -> list[tuple[str, float]]:
+        """Returns the label of each mark, and its position in per cent of the picture's height."""
+        return [(label, round(TOP + y * (100 - 2 * TOP) / HEIGHT, 2)) for label, y in self.marks]
+
+
+@dataclass(frozen=True)
+class Line:
+    label: str
+    colour: int
+    path: str
+    values: Values
+    last: str  # the last value, as text
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The chart of one metric. `band` is the path of the area between the lowest and the highest value, if it is
+    drawn."""
+
+    key: str
+    title: str
+    unit: str
+    scale: Scale
+    lines: list[Line]
+    band: str = ""
+    note: str = ""
+
+    @property
+    def data(self) -> str:
+        """Returns what hovering needs as JSON: for each line its values by window."""
+        values = [
+            {place: float(f"{value:.5g}") for place, value in line.values.items()} for line in self.lines
+        ]
+        return json.dumps(values, separators=(",", ":"))
+
+    @property
+    def description(self) -> str:
+        """Returns the text for screen readers."""
+        low, high = (number_with(float(end), self.unit) for end in (self.scale.low, self.scale.high))
+        return f"{self.title} over time, on an axis from {low} to {high}"
+
+
+@dataclass
+class Charts:
+    """The panels of one page. `groups` has the panels of each source."""
+
+    count: int
+    groups: list[tuple[str, list[Panel]]] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)  # names of metrics without a panel
+
+    @property
+    def last(self) -> int:
+        """Returns the number of the last window."""
+        return max(self.count - 1, 0)
+
+
+def draw(metrics: JobMetrics) -> Charts:
+    """Returns the charts of one job."""
+    charts = Charts(metrics.count)
+    measured = [
+        panel for metric in KINDS if (panel := _measured(metric, metrics.named(metric), metrics.count))
+    ]
+    if measured:
+        charts.groups.append(("Measured by the cluster", measured))
+    for source, title in TITLES.items():
+        own = [one for one in metrics.series if one.source == source]
+        panels = [
+            _panel(f"{source}-{one.name}", one.name, "", [("", one.points)], metrics.count)
+            for one in own[:MOST_PANELS]
+        ]
+        charts.hidden += [one.name for one in own[MOST_PANELS:]]
+        if panels:
+            charts.groups.append((title, panels))
+    return charts
+
+
+def draw_compared(jobs: Sequence[tuple[str, JobMetrics]]) -> Charts:
+    """Returns the charts of several jobs, each a pair (label, metrics), with a line for each job in each panel.
+
+    All axes must begin with the start of the job and have windows of the same length.
+    """
+    count = max((metrics.count for _, metrics in jobs), default=0)
+    charts = Charts(count)
+    for source, title in ((MACHINE, "Measured by the cluster"), *TITLES.items()):
+        panels = []
+        names = list(
+            dict.fromkeys(one.metric for _, metrics in jobs for one in metrics.series if one.source == source)
+        )
+        if source == MACHINE:
+            names = [name for name in KINDS if name in names]
+        for name in names[:MOST_PANELS]:
+            lines = [(label, _sum(metrics.named(name, source))) for label, metrics in jobs]
+            kind = KINDS.get(name) if source == MACHINE else None
+            label, unit = (kind.label, kind.unit) if kind else (name, "")
+            some = [(one, points) for one, points in lines if points]
+            note = "mean of all GPUs" if name.startswith("gpu_") and source == MACHINE else ""
+            colours = [number for number, (_, points) in enumerate(lines) if points]
+            panels.append(_panel(f"{source}-{name}", label, unit, some, count, note=note, colours=colours))
+        charts.hidden += names[MOST_PANELS:]
+        if panels:
+            charts.groups.append((title, panels))
+    return charts
+
+
+def _sum(series: Sequence[Series]) -> dict[int, Summary]:
+    found: dict[int, Summary] = {}
+    for one in series:
+        for place, point in one.points.items():
+            found[place] = merged(found.get(place), point)
+    return found
+
+
+def _measured(metric: str, series: Sequence[Series], count: int) -> Panel | None:
+    if not series:
+        return None
+    kind = KINDS[metric]
+    if len(series) <= MOST_LINES:
+        lines = [(one.gpu, one.points) for one in sorted(series, key=lambda one: _natural(one.gpu))]
+        return _panel(metric, kind.label, kind.unit, lines, count)
+    note = f"mean of {len(series)} GPUs; the area reaches from the lowest to the highest value"
+    return _panel(metric, kind.label, kind.unit, [("mean", _sum(series))], count, note=note, band=True)
+
+
+def _natural(gpu: str) -> tuple[str, int]:
+    node, _, index = gpu.rpartition("/")
+    return node, int(index) if index.isdecimal() else 0
+
+
+def _panel(
+    key: str,
+    title: str,
+    unit: str,
+    lines: Sequence[tuple[str, Mapping[int, Summary]]],
+    count: int,
+    *,
+    note: str = "",
+    band: bool = False,
+    colours: Sequence[int] = (),
+) -> Panel:
+    """Returns the panel of one metric; `lines` are pairs (label, points)."""
+    # One value in a window is drawn as it is; of several, their mean, with the area between lowest and highest.
+    band = band or (len(lines) == 1 and any(point.low < point.high for point in lines[0][1].values()))
+    points = [point for _, some in lines for point in some.values()]
+    low = min(point.low if band else point.mean for point in points)
+    high = max(point.high if band else point.mean for point in points)
+    factor = 1.0
+    if unit == "bytes":
+        size, unit = next(one for one in BYTES if high >= one[0] or one[0] == 1)
+        factor = 1 / size
+    scale = scale_of(low * factor, high * factor, unit=unit, is_measured=key in KINDS or "machine-" in key)
+    drawn = []
+    for number, (label, some) in enumerate(lines):
+        values = {place: point.mean * factor for place, point in sorted(some.items())}
+        last = some[max(some)].last * factor
+        colour = (colours[number] if colours else number) % MOST_LINES + 1
+        drawn.append(Line(label, colour, _path(values, scale.y), values, number_with(last, unit)))
+    area = _area(lines[0][1], factor, scale.y) if band else ""
+    return Panel(key, title, unit, scale, drawn, area, note)
+
+
+def scale_of(low: float, high: float, *, unit: str, is_measured: bool) -> Scale:
+    """Returns a value axis that contains both values.
+
+    The axis of a measured metric begins at zero. That of a metric of the program begins near the lowest value, because
+    its changes matter.
+    """
+    if unit == PERCENT:
+        return Scale(Decimal(0), Decimal(25), 4)
+    if is_measured:
+        low, high = 0.0, max(high, 0.0)
+    lowest, highest = Decimal(repr(low)), Decimal(repr(high))
+    # So small a range would only show rounding errors.
+    if highest - lowest <= max(abs(lowest), abs(highest)) * Decimal("1e-9"):
+        span = abs(highest) or Decimal(1)
+        lowest, highest = (lowest if is_measured else lowest - span / 2), highest + span / 2
+    step = nice_step(highest - lowest)
+    first = (lowest / step).to_integral_value(ROUND_FLOOR)
+    steps = int(-((first * step - highest) / step).to_integral_value(ROUND_FLOOR))
+    return Scale(first * step, step, max(steps, 1))
+
+
+def number_with(value: float, unit: str) -> str:
+    """Returns a value with its unit, in at most four significant digits."""
+    text = f"{value:.4g}"
+    return f"{text} {unit}" if unit else text
+
+
+def _short(value: Decimal) -> str:
+    if value and not Decimal("1e-4") <= abs(value) < Decimal("1e6"):
+        return f"{float(value):.3g}"
+    return exact_number(value)
+
+
+def _path(values: Values, y: Callable[[float], float]) -> str:
+    """Returns the SVG path of a line through the middles of the windows, with gaps where windows have no value."""
+    parts, before = [], None
+    for place, value in values.items():
+        command = "L" if before == place - 1 else "M"
+        if command == "M" and before is not None and parts[-1].startswith("M"):
+            parts.append("h0.01")  # so that a single value shows as a dot
+        parts.append(f"{command}{place + 0.5:g},{y(value):g}")
+        before = place
+    if parts and parts[-1].startswith("M"):
+        parts.append("h0.01")
+    return "".join(parts)
+
+
+def _area(points: Mapping[int, Summary], factor: float, y: Callable[[float], float]) -> str:
+    """Returns the SVG path of the area between the lowest and the highest value of each window."""
+    return "".join(
+        f"M{place},{y(point.high * factor):g}H{place + 1}V{y(point.low * factor):g}H{place}Z"
+        for place, point in sorted(points.items())
+    )

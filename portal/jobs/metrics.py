@@ -1,0 +1,239 @@
+"""The view of a job's metrics, also beside those of other jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Q
+from django.http import HttpResponse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.views.decorators.http import require_safe
+
+from accounting.core.numbers import read_key
+from portal.fragments import render_page
+from portal.jobs.detail import Strip, Stripe, colours_of, leases_of, why_ended
+from portal.jobs.metric_charts import draw, draw_compared, number_with
+from portal.jobs.views import frame, visible_job
+from portal.user_request import UserRequest
+from scheduling.metrics.names import GPU_METRICS
+from scheduling.metrics.reading import JobMetrics, Series, read_metrics_of
+from scheduling.models import Cluster, Job, Lease, Trade
+
+MOST_JOBS = 6  # that are compared, the first one included
+MOST_MARKS = 200  # leases, and trades, on one axis
+PERIODS = {"1h": ("Last hour", timedelta(hours=1)), "6h": ("Last 6 hours", timedelta(hours=6)),
+           "1d": ("Last day", timedelta(days=1))}  # fmt: skip
+LEFT_OUT = {
+    "names": "{} values of further metrics were left out, because a job may have at most 50 names.",
+    "long_names": "{} values were left out, because their names have more than 40 characters.",
+    "not_numbers": "{} values were not numbers that can be shown, such as NaN or infinity, and were left out.",
+    "bytes": "{} bytes of output were not searched for metrics, because they came too fast.",
+    "damaged": "{} event files do not have TensorBoard's format and were left out.",
+    "files": "{} event files were not read, because a job may have at most 20.",
+}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment or a period on the time axis. `x` and `width` are in per cent."""
+
+    x: str
+    width: str
+    label: str
+
+
+@require_safe
+def metrics(request: UserRequest, pk: int) -> HttpResponse:
+    """Shows a job's metrics. `?last=` selects a period, and `?with=` the numbers of jobs to compare with."""
+    shown = visible_job(request, pk)
+    others, unknown = _others(request, shown)
+    context = frame(request, shown, "metrics") | {
+        "others": others,
+        "unknown": unknown,
+        "most_jobs": MOST_JOBS,
+        "periods": [(key, label) for key, (label, _) in PERIODS.items()],
+        "last": request.GET.get("last", "") if request.GET.get("last") in PERIODS else "",
+    }
+    context |= _compared([shown, *others]) if others else _of_one(request, shown, context["last"])
+    return render_page(request, "jobs/metrics.html", context)
+
+
+def _others(request: UserRequest, shown: Job) -> tuple[list[Job], list[str]]:
+    """Returns the jobs to compare with, and what was entered that is no job that the user may see."""
+    entered = request.GET.get("with", "")[:200].replace(",", " ").replace("#", " ").split()
+    keys = {text: read_key(text) for text in list(dict.fromkeys(entered))[: MOST_JOBS - 1]}
+    wanted = [key for key in keys.values() if key not in {0, shown.pk}]
+    visible = (
+        Job.objects.visible_to(request.user).filter(pk__in=wanted).select_related("tenant") if wanted else []
+    )
+    found = {job.pk: job for job in visible}
+    unknown = [text for text, key in keys.items() if key != shown.pk and key not in found]
+    return [found[key] for key in wanted if key in found], unknown
+
+
+def _of_one(request: UserRequest, job: Job, last: str) -> dict[str, Any]:
+    begins = None
+    if last:
+        begins = (job.ended_at or timezone.now()) - PERIODS[last][1]
+    found = read_metrics_of([job.pk], begins=begins).get(job.pk)
+    if found is None or not found.series:
+        return {"notes": notes_of(found), "charts": None}
+    held = _held(job, found)
+    return {
+        "charts": draw(found),
+        "times": json.dumps([moment_of(at) for at in found.times]),
+        "axis": [moment_of(found.begins), moment_of(found.ends)],
+        "leases": _strip(held, found),
+        "moves": _moves(job, held, found),
+        "trades": _trades(job, found),
+        "rows": rows_of(found),
+        "notes": notes_of(found),
+        "gpu_note": gpu_note(job, found.series),
+        "step_text": timedelta_text(found.seconds),
+    }
+
+
+def _compared(jobs: Sequence[Job]) -> dict[str, Any]:
+    origins = {job.pk: job.first_started_at or job.created_at for job in jobs}
+    found = read_metrics_of([job.pk for job in jobs], origins=origins)
+    charts = draw_compared([(f"#{job.pk} {job.name}", found[job.pk]) for job in jobs if job.pk in found])
+    return {
+        "charts": charts if charts.groups else None,
+        "is_compared": True,
+        "times": json.dumps([_after(number, found) for number in range(charts.count)]),
+        "axis": [_after(0, found), _after(charts.count, found)],
+        "notes": [],
+        "step_text": timedelta_text(_seconds(found)),
+        "jobs": [(number % MOST_JOBS + 1, job) for number, job in enumerate(jobs)],
+    }
+
+
+def timedelta_text(seconds: int) -> str:
+    for size, word in ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
+        if seconds % size == 0:
+            return f"{seconds // size} {word}{'' if seconds == size else 's'}"
+    return f"{seconds} seconds"
+
+
+def _seconds(found: dict[int, JobMetrics]) -> int:
+    return next((one.seconds for one in found.values()), 10)
+
+
+def _after(number: int, found: dict[int, JobMetrics]) -> str:
+    return f"{timedelta(seconds=number * _seconds(found))} after the start"
+
+
+def moment_of(at: datetime) -> str:
+    return date_format(timezone.localtime(at), "j M H:i:s")
+
+
+@dataclass(frozen=True)
+class _Axis:
+    begins: datetime
+    ends: datetime
+
+    def percent(self, at: datetime) -> float:
+        whole = (self.ends - self.begins).total_seconds()
+        return 100 * min(max((at - self.begins).total_seconds() / whole, 0.0), 1.0)
+
+    def mark(self, since: datetime, until: datetime, label: str) -> Mark:
+        x = self.percent(since)
+        return Mark(f"{x:.3f}%", f"{max(self.percent(until) - x, 0.2):.3f}%", label)
+
+
+def _held(job: Job, found: JobMetrics) -> list[Lease]:
+    """Returns the leases that held GPUs in the period of the metrics, the latest ones, oldest first."""
+    inside = Q(held_until=None) | Q(held_until__gt=found.begins)
+    leases = leases_of(job).filter(inside, held_from__lt=found.ends)[:MOST_MARKS]
+    return sorted(leases, key=lambda lease: lease.epoch)
+
+
+def _strip(held: Sequence[Lease], found: JobMetrics) -> Strip:
+    axis = _Axis(found.begins, found.ends)
+    colours = colours_of(lease.generation for lease in held)
+    stripes = []
+    for lease in held:
+        until = lease.held_until or found.ends
+        mark = axis.mark(lease.held_from or found.begins, until, "")
+        label = f"Attempt {lease.epoch}: {lease.gpus} × {lease.generation.name}"
+        if lease.held_until:
+            label += f", {why_ended(lease)}"
+        stripes.append(Stripe(mark.x, mark.width, colours[lease.generation.name], label))
+    return Strip(found.begins, found.ends, stripes, list(colours.items()))
+
+
+def _moves(job: Job, held: Sequence[Lease], found: JobMetrics) -> list[Mark]:
+    """Returns the moments in the period at which an attempt ended, because the job moved or its GPUs were needed."""
+    axis = _Axis(found.begins, found.ends)
+    return [
+        axis.mark(lease.held_until, lease.held_until, f"{moment_of(lease.held_until)}: {why_ended(lease)}")
+        for lease in held
+        if lease.held_until and lease.held_until < found.ends and lease.held_until != job.ended_at
+    ]
+
+
+def _trades(job: Job, found: JobMetrics) -> list[Mark]:
+    """Returns the trades of the job's team in the period, on GPU types of the job's cluster."""
+    sides = Q(seller=job.tenant_id) | Q(buyer=job.tenant_id)
+    inside = Q(ends=None) | Q(ends__gt=found.begins)
+    trades = Trade.objects.filter(sides, inside, begins__lt=found.ends, round__cluster=job.cluster_id)
+    axis = _Axis(found.begins, found.ends)
+    return [
+        axis.mark(trade.begins, trade.ends or found.ends, _trade_label(trade, job.tenant_id))
+        for trade in trades.select_related("slow", "fast").order_by("-begins")[:MOST_MARKS]
+    ]
+
+
+def _trade_label(trade: Trade, tenant: int) -> str:
+    slow, fast = f"{trade.slow_gpus:.3g} × {trade.slow.name}", f"{trade.fast_gpus:.3g} × {trade.fast.name}"
+    given, taken = (fast, slow) if trade.seller_id == tenant else (slow, fast)
+    return f"{moment_of(trade.begins)}: the team gives {given} for {taken}"
+
+
+def rows_of(found: JobMetrics) -> list[dict[str, str]]:
+    """Returns a row for each series: its last, mean, lowest and highest value, as text."""
+    rows = []
+    for one in found.series:
+        size, unit = 1.0, one.unit
+        if unit == "bytes":
+            size, unit = 2**30, "GiB"
+        whole = one.whole
+        values = {"last": whole.last, "mean": whole.mean, "low": whole.low, "high": whole.high}
+        rows.append(
+            {name: number_with(value / size, unit) for name, value in values.items()}
+            | {"label": one.label, "gpu": one.gpu, "values": f"{whole.size}"}
+        )
+    return rows
+
+
+def notes_of(found: JobMetrics | None) -> list[str]:
+    """Returns sentences on what was left out."""
+    left_out = found.left_out if found else {}
+    return [text.format(f"{left_out[word]:,}") for word, text in LEFT_OUT.items() if left_out.get(word)]
+
+
+def gpu_note(job: Job, series: Sequence[Series]) -> str:
+    """Returns a sentence on which metrics of GPUs the cluster does not give; "" if it gives all."""
+    known = {one.metric for one in series if one.is_measured}
+    missing = [metric for metric in GPU_METRICS if metric not in known]
+    if len(missing) == len(GPU_METRICS):
+        return NO_NVML if job.cluster.backend == Cluster.Backend.LOCAL else NO_SOURCE
+    if missing == ["gpu_sm"]:
+        return (
+            "These GPUs do not report the activity of their multiprocessors (SM), as GPUs before Hopper do."
+        )
+    return ""
+
+
+NO_NVML = (
+    "The GPUs of this job report no metrics, as simulated GPUs and parts of GPUs do not. The rest is shown."
+)
+NO_SOURCE = (
+    "Fairlot has no metrics of this job's GPUs. They come from the Prometheus server that an admin sets for the "
+    "cluster, with NVIDIA's DCGM exporter. The rest is shown."
+)

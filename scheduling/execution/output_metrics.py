@@ -1,0 +1,157 @@
+"""Reads the metrics that programs print, from the logs of jobs that run or have just stopped.
+
+Any number of processes may read at any time, and may die in between. The position up to which a log has been read is
+stored with the metrics that were found there, so each line counts once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F, Max, Q
+
+from accounting.core.clock import now_from_database
+from scheduling.backends.base import Backend, BackendError
+from scheduling.clusters.backend_factory import backend_for
+from scheduling.metrics.printed import Printed, sum_up, whole_lines
+from scheduling.metrics.recording import Report, lock_streams, store
+from scheduling.models import Cluster, Job, Lease, MetricStream
+
+logger = logging.getLogger(__name__)
+
+MOST_BYTES = 1024 * 1024  # of a log that are searched at a time; of faster output, the beginning is skipped
+# The last lines of a log may arrive this long after the end of an attempt. Later lines are read with the next attempt.
+LATENESS = timedelta(minutes=1)
+LOOKED_BACK = timedelta(hours=1)  # attempts that ended earlier are not read any more
+AT_ONCE = 100  # jobs in one transaction
+OUTPUT = MetricStream.Source.OUTPUT
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A job whose log may have more: its last attempt with processes, and when that one ended."""
+
+    job: Job
+    attempt: int
+    ended_at: datetime | None  # None while the attempt holds GPUs
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What one reading of a log found."""
+
+    turn: _Turn
+    position: int  # where it began
+    reached: int
+    found: Printed
+    is_complete: bool
+
+
+def read_output(*, cluster_id: int, seconds: float) -> int:
+    """Reads what the jobs of a cluster have printed since the last call. Returns the number of jobs that were read.
+
+    Begins no other job after `seconds`. The next call begins with the jobs that were not read for the longest time.
+    """
+    cluster = Cluster.objects.get(pk=cluster_id)
+    try:
+        backend = backend_for(cluster)
+    except BackendError as error:
+        logger.warning("the logs of %s cannot be read: %s", cluster, error)
+        return 0
+    now = now_from_database()
+    turns = _turns(cluster_id, now)
+    known = {
+        stream.job_id: stream for stream in MetricStream.objects.filter(source=OUTPUT, job__in=list(turns))
+    }
+    long_ago = now - timedelta(days=1)
+    due = [turn for job, turn in turns.items() if _is_due(turn, known.get(job))]
+    due.sort(key=lambda turn: _read_at(known.get(turn.job.pk)) or long_ago)
+    begun, read = time.monotonic(), 0
+    while due and time.monotonic() - begun < seconds:
+        some, due = due[:AT_ONCE], due[AT_ONCE:]
+        positions = {turn.job.pk: _position(known.get(turn.job.pk)) for turn in some}
+        found = [_read(backend, turn, positions[turn.job.pk], now) for turn in some]
+        _store([one for one in found if one is not None], now)
+        read += len(some)
+    return read
+
+
+def _turns(cluster_id: int, now: datetime) -> dict[int, _Turn]:
+    """Returns the jobs that have run in the last time, by their ids."""
+    lately = Q(state__in=Lease.HOLDING) | Q(held_until__gt=now - LOOKED_BACK)
+    leases = Lease.objects.filter(lately, cluster=cluster_id, running_from__isnull=False)
+    ends = leases.order_by().values("job").annotate(attempt=Max("epoch"))
+    attempts: dict[int, int] = dict(ends.values_list("job", "attempt"))
+    last = leases.filter(job__in=list(attempts)).annotate(until=F("held_until")).select_related("job")
+    return {
+        lease.job_id: _Turn(lease.job, lease.epoch, lease.held_until)
+        for lease in last.defer("job__spec")
+        if attempts[lease.job_id] == lease.epoch
+    }
+
+
+def _is_due(turn: _Turn, stream: MetricStream | None) -> bool:
+    if turn.job.files_removed_at is not None or (stream is not None and stream.is_complete):
+        return False
+    read_at = _read_at(stream)
+    return turn.ended_at is None or read_at is None or read_at <= turn.ended_at + LATENESS
+
+
+def _read_at(stream: MetricStream | None) -> datetime | None:
+    return stream.read_at if stream is not None else None
+
+
+def _position(stream: MetricStream | None) -> int:
+    return int(stream.position.get("offset", 0)) if stream is not None else 0
+
+
+def _read(backend: Backend, turn: _Turn, position: int, now: datetime) -> _Read | None:
+    """Reads the next part of a job's log. Returns None if it cannot be read now."""
+    found = Printed()
+    begin = position
+    try:
+        size = backend.log_size(job_id=turn.job.pk, rank=0)
+        if size - begin > MOST_BYTES:
+            begin = size - MOST_BYTES
+            found.leave_out("bytes", begin - position)
+        chunk = backend.read_log(
+            job_id=turn.job.pk, rank=0, offset=begin, limit=MOST_BYTES, last_attempt=turn.attempt
+        )
+    except (BackendError, OSError) as error:
+        logger.warning("the metrics of job %s cannot be read: %s", turn.job.pk, error)
+        return None
+    is_over = turn.job.has_ended
+    is_overdue = turn.ended_at is not None and now - turn.ended_at > LATENESS
+    is_complete = is_over and (chunk.complete or is_overdue)
+    # A line that is not whole yet is read next time, unless it fills the whole part.
+    data = chunk.data if is_complete or len(chunk.data) == MOST_BYTES else whole_lines(chunk.data)
+    reached = begin + len(data)
+    if begin > position:  # its first line may be cut
+        data = data.partition(b"\n")[2]
+    printed = sum_up(data)
+    for word, count in printed.left_out.items():
+        found.leave_out(word, count)
+    found.values = printed.values
+    return _Read(turn, position, reached, found, is_complete)
+
+
+@transaction.atomic(durable=True)
+def _store(found: list[_Read], now: datetime) -> None:
+    streams = lock_streams(OUTPUT, {one.turn.job.pk for one in found})
+    reports = []
+    for one in found:
+        stream = streams[one.turn.job.pk]
+        if _position(stream) != one.position or stream.is_complete:
+            del streams[one.turn.job.pk]  # another process has read the same part
+            continue
+        stream.position = {"offset": one.reached}
+        stream.read_at, stream.is_complete = now, one.is_complete
+        at = min(filter(None, (now, one.turn.ended_at)))
+        reports.append(
+            Report(one.turn.job.pk, one.position, at, one.found.values, left_out=one.found.left_out)
+        )
+    store(streams, reports)

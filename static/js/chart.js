@@ -1,0 +1,87 @@
+// Hover values of charts on one time axis: [data-axis] has the times, each [data-chart] the values of its lines.
+// Pointing at a chart or pressing arrow keys on the axis shows the values of one time in all charts. All state is in
+// the page's attributes, and listeners are on the document, so that a refresh of the charts changes nothing.
+
+const axisOf = () => document.querySelector("[data-axis]");
+const parsed = new WeakMap(); // charts and axes by their element: [text, content]
+
+function contentOf(element, text) {
+  const known = parsed.get(element);
+  if (known?.[0] === text) return known[1];
+  const content = JSON.parse(text);
+  parsed.set(element, [text, content]);
+  return content;
+}
+
+let chosen = null; // the window that is shown; null: the last values
+
+function textOf(value, unit) {
+  if (value === undefined) return "–";
+  const text = String(Number(value.toPrecision(4)));
+  return unit ? `${text} ${unit}` : text;
+}
+
+function show(place) {
+  const axis = axisOf();
+  if (!axis) return;
+  const times = contentOf(axis, axis.dataset.times);
+  chosen = place === null ? null : Math.min(Math.max(place, 0), times.length - 1);
+  const said = [];
+  for (const chart of document.querySelectorAll("[data-chart]")) {
+    const lines = contentOf(chart, chart.dataset.values);
+    const cursor = chart.querySelector("[data-cursor]");
+    cursor.setAttribute("visibility", chosen === null ? "hidden" : "visible");
+    if (chosen !== null) {
+      const x = `${(100 * (chosen + 0.5)) / times.length}%`;
+      cursor.setAttribute("x1", x);
+      cursor.setAttribute("x2", x);
+    }
+    chart.querySelectorAll("[data-value]").forEach((cell, number) => {
+      cell.textContent = chosen === null ? cell.dataset.value : textOf(lines[number]?.[chosen], chart.dataset.unit);
+    });
+    const values = [...chart.querySelectorAll(".metric-legend li")].map((item) => item.textContent.trim());
+    said.push(`${chart.querySelector("h3").textContent}: ${values.join(", ")}`);
+  }
+  document.querySelector("[data-axis-time]").textContent = chosen === null ? "" : times[chosen];
+  axis.setAttribute("aria-valuenow", chosen ?? times.length - 1);
+  axis.setAttribute("aria-valuetext", chosen === null ? times.at(-1) : `${times[chosen]}. ${said.join(". ")}`);
+}
+
+function placeAt(event) {
+  const element = event.target.closest?.("[data-axis], [data-chart]");
+  const axis = axisOf();
+  if (!element || !axis) return null;
+  const box = (element.querySelector("[data-plot]") ?? element).getBoundingClientRect();
+  const part = (event.clientX - box.left) / box.width;
+  if (part < 0 || part > 1) return null;
+  return Math.floor(part * contentOf(axis, axis.dataset.times).length);
+}
+
+document.addEventListener("pointermove", (event) => {
+  const place = placeAt(event);
+  if (place !== null && place !== chosen) show(place);
+  else if (place === null && chosen !== null && document.activeElement !== axisOf()) show(null);
+});
+document.addEventListener("keydown", (event) => {
+  const axis = axisOf();
+  if (!axis || event.target !== axis) return;
+  const last = contentOf(axis, axis.dataset.times).length - 1;
+  const now = chosen ?? last;
+  const next = {
+    ArrowLeft: now - 1, ArrowDown: now - 1, ArrowRight: now + 1, ArrowUp: now + 1,
+    PageDown: now - 10, PageUp: now + 10, Home: 0, End: last, Escape: null,
+  }[event.key];
+  if (next === undefined) return;
+  event.preventDefault();
+  show(next);
+});
+document.addEventListener("focusin", (event) => {
+  if (event.target === axisOf() && chosen === null) show(contentOf(event.target, event.target.dataset.times).length - 1);
+});
+document.addEventListener("focusout", (event) => {
+  if (event.target === axisOf()) show(null);
+});
+// A refresh writes the last values again; show the chosen time instead.
+new MutationObserver((changes) => {
+  if (chosen !== null && changes.some((change) => change.attributeName !== "aria-valuetext")) show(chosen);
+}).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["data-values", "data-times"] });

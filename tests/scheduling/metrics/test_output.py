@@ -1,0 +1,183 @@
+"""The numbers that programs print become series: each line counts once, and hostile output is bounded and counted."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.core.clock import now_from_database
+from scheduling.backends import summaries
+from scheduling.backends.base import End, Phase
+from scheduling.backends.local import use
+from scheduling.backends.summaries import of_values
+from scheduling.execution import output_metrics
+from scheduling.execution.output_metrics import MOST_BYTES, read_output
+from scheduling.metrics.printed import sum_up
+from scheduling.metrics.reading import read_metrics_of
+from scheduling.metrics.recording import note_samples
+from scheduling.metrics.rolling import restored
+from scheduling.models import Job, MetricSample, MetricStream
+from tests.scheduling.local_rig import Rig, rig, until
+from tests.scheduling.swept import Logs, end
+from tests.scheduling.world import World, start, world
+
+__all__ = ["rig"]
+
+
+@pytest.fixture
+def lab(db: None) -> World:
+    return world(v100=8)
+
+
+@pytest.fixture(autouse=True)
+def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
+    found = Logs()
+    found.complete = False
+    monkeypatch.setattr(output_metrics, "backend_for", lambda cluster: found)
+    return found
+
+
+def read(lab: World) -> int:
+    return read_output(cluster_id=lab.cluster.pk, seconds=60.0)
+
+
+def series_of(job: Job) -> dict[str, list[float]]:
+    """Returns the mean of each sample, by name of the metric."""
+    stream = MetricStream.objects.get(job=job)
+    found: dict[str, list[float]] = {}
+    for values in (
+        MetricSample.objects.filter(stream=stream).order_by("at", "pk").values_list("values", flat=True)
+    ):
+        for place, value in values.items():
+            found.setdefault(stream.names[int(place)], []).append(restored(value).mean)
+    return found
+
+
+def test_each_line_counts_once_even_if_it_came_in_pieces(lab: World, logs: Logs) -> None:
+    job = start(lab)
+    logs.texts[job.pk] = b"loss=4 acc=0.5\nloss=2\nlos"
+    read(lab)
+    read(lab)
+    assert series_of(job) == {"loss": [3.0], "acc": [0.5]}
+    logs.texts[job.pk] += b"s=1\nloss=9"
+    read(lab)
+    assert series_of(job) == {"loss": [3.0, 1.0], "acc": [0.5]}
+    end(lab, job)
+    logs.complete = True
+    read(lab)
+    assert series_of(job)["loss"] == [3.0, 1.0, 9.0]
+    reads = logs.reads
+    read(lab)  # the log is complete, so nobody looks at it again
+    assert logs.reads == reads
+    assert MetricStream.objects.get().is_complete
+
+
+def test_a_short_job_that_ended_between_two_readings_has_its_metrics(lab: World, logs: Logs) -> None:
+    job = start(lab)
+    logs.texts[job.pk] = b"loss=4\n"
+    end(lab, job, End.FAILED)
+    read(lab)
+    assert series_of(job) == {"loss": [4.0]}
+    Job.objects.filter(pk=job.pk).update(ended_at=now_from_database() - timedelta(minutes=5))
+    lease = lab.lease(job)
+    lease.held_until = now_from_database() - timedelta(minutes=5)
+    lease.held_from = lease.running_from = lease.held_until - timedelta(minutes=1)
+    lease.save()
+    MetricStream.objects.update(read_at=lease.held_until)
+    read(lab)
+    assert MetricStream.objects.get().is_complete  # the rest of the log never came
+
+
+def test_two_readers_at_once_store_a_part_once(
+    lab: World, logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = start(lab)
+    logs.texts[job.pk] = b"loss=4\n"
+    really = output_metrics._store
+
+    def after_another(found: list, now: object) -> None:
+        monkeypatch.setattr(output_metrics, "_store", really)
+        read(lab)
+        really(found, now)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(output_metrics, "_store", after_another)
+    read(lab)
+    assert series_of(job) == {"loss": [4.0]}
+
+
+def test_hostile_output_is_bounded_and_counted(lab: World, logs: Logs) -> None:
+    job, other = start(lab), start(lab)
+    flood = b"".join(b"name%d=1\n" % number for number in range(400_000))
+    logs.texts[job.pk] = flood + b"loss=nan loss=inf loss=1e999 loss=-Infinity " + b"n" * 300 + b"=1\n"
+    logs.texts[other.pk] = b"loss=1\n"
+    read(lab)
+    stream = MetricStream.objects.get(job=job)
+    assert len(stream.names) == 50
+    assert stream.left_out["bytes"] == len(logs.texts[job.pk]) - MOST_BYTES
+    assert (stream.left_out["not_numbers"], stream.left_out["long_names"]) == (4, 1)
+    assert stream.left_out["names"] > 50_000
+    assert series_of(other) == {"loss": [1.0]}
+
+
+def test_a_log_that_cannot_be_read_is_read_later(lab: World, logs: Logs) -> None:
+    job = start(lab)
+    logs.texts[job.pk], logs.away = b"loss=1\n", {job.pk}
+    read(lab)
+    assert not MetricStream.objects.exists()
+    logs.away = set()
+    read(lab)
+    assert series_of(job) == {"loss": [1.0]}
+
+
+@given(st.lists(st.one_of(st.floats(-1e9, 1e9), st.sampled_from([float("nan"), float("inf")])), max_size=30))
+def test_what_a_program_prints_is_found_again(values: list[float]) -> None:
+    found = sum_up("".join(f"step 7: loss={value}\r" for value in values).encode())
+    usable = [value for value in values if abs(value) < 1e100]
+    assert found.values.get("loss") == of_values(usable)
+    assert found.left_out.get("not_numbers", 0) == len(values) - len(usable)
+
+
+@given(st.binary(max_size=500))
+def test_any_bytes_are_output(data: bytes) -> None:
+    sum_up(data)
+
+
+def test_a_real_program_is_measured_and_its_numbers_are_read(
+    lab: World, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real processes of the local backend print values and use memory; the samples reach the database."""
+    monkeypatch.setattr(use, "EVERY", 0.1)
+    monkeypatch.setattr(summaries, "WINDOW", 1)
+    monkeypatch.setattr(output_metrics, "backend_for", lambda cluster: rig.backend)
+    job = start(lab)
+    lease = lab.lease(job)
+    program = (
+        "import time\nfilled = bytearray(50_000_000)\n"
+        "for step in range(1000):\n    print(f'step {step} loss={1 / (step + 1)} lr=0.1', flush=True)\n"
+        "    time.sleep(0.1)\n"
+    )
+    gang = rig.start(rig.python(program, job=job.pk, epoch=lease.epoch, token=lease.token))
+    rig.wait(gang, Phase.RUNNING)
+
+    def measured() -> bool:
+        rig.backend.use()
+        note_samples(cluster_id=lab.cluster.pk, samples=rig.backend.samples(), seen_at=now_from_database())
+        stream = MetricStream.objects.filter(job=job, source="machine").first()
+        return stream is not None and {"memory", "cpus", "steps_per_second"} <= set(stream.names)
+
+    until(measured, "samples of the processes")
+    rig.wait_for_log("step 20", job=job.pk)
+    read(lab)
+    rig.stop(gang)
+    rig.wait(gang)
+    found = read_metrics_of([job.pk])[job.pk]
+    whole = {one.name: one.whole for one in found.series}
+    assert whole["loss"].high == 1.0
+    assert whole["loss"].size >= 20
+    assert whole["lr"].mean == pytest.approx(0.1)
+    assert whole["memory"].high > 50_000_000
+    assert 0 <= whole["cpus"].low <= whole["cpus"].high < 2
+    assert 0 < whole["steps_per_second"].high < 100
