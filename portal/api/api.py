@@ -54,7 +54,8 @@ api = DocumentedAPI(title="Fairlot", version="1", description=DESCRIPTION, parse
 # The scope that a token needs for the calls of a router that change data.
 ROUTERS = {
     Scope.WORK: (
-        jobs, files, metrics, conversions, code, services, sessions, schedules, sweeps, shares, fairness, reports, secrets,
+        jobs, files, metrics, conversions, code, services, sessions, schedules, sweeps, shares, fairness, reports,
+        secrets,
     ),
     Scope.TEAM: (
         teams, limits, budgets, requests, departures, idle, trade_limits, anomalies, subscriptions,

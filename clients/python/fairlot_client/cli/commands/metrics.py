@@ -30,8 +30,8 @@ COLUMNS: list[Column] = [
 
 @click.command()
 @finding.argument("job")
-@click.option("--from", "begins", help="Begin of the period, such as 2026-03-01T12:00:00Z.")
-@click.option("--to", "ends", help="End of the period.")
+@click.option("--from", "from_", help="Begin of the period, such as 2026-03-01T12:00:00Z.")
+@click.option("--to", help="End of the period.")
 @click.option("-n", "--name", "names", multiple=True, help="Only this metric. Repeat for several.")
 @click.option(
     "--points",
@@ -42,16 +42,13 @@ COLUMNS: list[Column] = [
 )
 @watchable
 @with_app
-def metrics(
-    app: App, job: str, begins: str | None, ends: str | None, names: tuple[str, ...], points: int
-) -> None:
+def metrics(app: App, job: str, *, names: tuple[str, ...], points: int, **period: str | None) -> None:
     """Show what the GPUs and the program of a job did over time.
 
     \b
     fairlot metrics train
     fairlot metrics 42 --name loss --points 500 -o json
     """
-    period = {name: value for name, value in (("from_", begins), ("to", ends)) if value is not None}
     answer = app.client.get_job_metrics(finding.job_id_of(app, job), most_points=points, **period)
     rows = [one for one in answer["series"] if not names or one["name"] in names]
     show_rows(app, rows, COLUMNS, name="name")
