@@ -89,7 +89,7 @@ PERMISSIONS: dict[str, Permission] = {
     "node.drain": Permission("Drain nodes and return them to use", (ADMIN, OPERATOR)),
     "volume.grant": Permission("Grant volumes to teams", (ADMIN, OPERATOR)),
     "idle_rule.read": Permission("Read the rules for idle GPUs", (ADMIN, OPERATOR)),
-    "idle_rule.set": Permission("Set the rules for idle GPUs", (ADMIN,)),
+    "idle_rule.set": Permission("Set the rules for idle GPUs", (ADMIN, OPERATOR)),
 }
 
 

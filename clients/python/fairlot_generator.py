@@ -119,6 +119,8 @@ NAMES = {
     "GET /clusters/{name}/nodes/{node}/drain": "get_drain",
     "POST /clusters/{name}/nodes/{node}/drain": "drain_node",
     "DELETE /clusters/{name}/nodes/{node}/drain": "undrain_node",
+    "POST /clusters/{name}/drain": "drain_nodes",
+    "POST /clusters/{name}/return": "return_nodes",
     # teams, limits, budgets and requests
     "POST /teams": "create_team",
     "PUT /teams/{team}/tickets": "set_team_tickets",

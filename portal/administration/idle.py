@@ -14,7 +14,7 @@ from portal.administration.clusters import cluster_page
 from portal.administration.nodes import settings_page
 from portal.administration.tenants import tenant_page
 from portal.forms.form import Values
-from portal.forms.idle_rule import AS_ABOVE, IdleRuleForm
+from portal.forms.idle_rule import AS_ABOVE, IdleRuleForm, TeamIdleRuleForm
 from portal.forms.posting import perform
 from portal.user_request import UserRequest
 from scheduling.clusters.metrics import set_metrics_source
@@ -22,7 +22,7 @@ from scheduling.idle.actions import IdleRules, remove_idle_rule, set_idle_rule
 from scheduling.models import Cluster, IdleRule
 
 
-@permitted("idle_rule.set")
+@permitted("tenant.change")
 @posted_from("admin_tenant", "slug")
 def of_tenant(request: UserRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(Tenant, slug=slug)
@@ -45,6 +45,20 @@ def of_cluster(request: UserRequest, pk: int) -> HttpResponse:
         IdleRuleForm.of_cluster(IdleRules.read(), cluster, request),
         lambda values: _set(request.user, values, cluster=cluster),
         done=f"The rule for idle GPUs of the cluster {cluster.name} has been saved.",
+        to=("admin_settings",),
+        page=settings_page,
+    )
+
+
+@permitted("idle_rule.set")
+@posted_from("admin_settings")
+def of_some_team(request: UserRequest) -> HttpResponse:
+    """Sets the rule of the team that the form names. Operators have no page of a team."""
+    return perform(
+        request,
+        TeamIdleRuleForm(request),
+        lambda values: _set(request.user, values, tenant=values.pop("tenant")),
+        done="The rule for idle GPUs of the team has been saved.",
         to=("admin_settings",),
         page=settings_page,
     )

@@ -17,7 +17,7 @@ from accounting.ledger.hash_chain import why_stopped
 from portal.access import permitted, posted_from
 from portal.administration.node_forms import DeclareForm, DrainForm, PauseForm, SchedulingForm
 from portal.forms.form import Form
-from portal.forms.idle_rule import IdleRuleForm
+from portal.forms.idle_rule import IdleRuleForm, TeamIdleRuleForm
 from portal.forms.posting import perform, show
 from portal.sorting import Names, Sorting
 from portal.unstorable import keeps_form
@@ -80,7 +80,7 @@ def nodes(request: UserRequest) -> HttpResponse:
 
 
 def _drain_page(request: UserRequest, *, node: Node, posted: Form | None = None) -> HttpResponse:
-    jobs = jobs_to_drain(node, request.user)
+    jobs = jobs_to_drain([node], request.user)
     context = {
         "tab": "nodes",
         "node": node,
@@ -192,6 +192,7 @@ def settings_page(request: UserRequest, *, posted: Form | None = None) -> HttpRe
         "clusters": [(one, SchedulingForm(one).or_posted(posted)) for one in found],
         "idle_of_all": IdleRuleForm.of_all(rules).or_posted(posted),
         "idle_of_clusters": [(one, IdleRuleForm.of_cluster(rules, one).or_posted(posted)) for one in found],
+        "idle_of_team": TeamIdleRuleForm().or_posted(posted),
         "sealing_stopped": why_stopped(now_from_database()),
         "rules": IdleRule.objects.select_related("tenant", "cluster").order_by(
             *by_name("tenant__name", "cluster__name")

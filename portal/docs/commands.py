@@ -53,6 +53,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "admin_tenant": ("fairlot team members {slug}", "fairlot limits --team {slug}"),
     "admin_nodes": ("fairlot node list",),
+    "admin_cluster_drain": ("fairlot node list",),
     "admin_clusters": ("fairlot cluster list",),
     "secrets": ("fairlot secret list",),
     "tokens": ("fairlot login {url}",),

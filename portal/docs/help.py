@@ -78,6 +78,7 @@ HELP = {
     "admin_clusters": "operate#attach-a-kubernetes-cluster",
     "admin_cluster": "operate#attach-a-kubernetes-cluster",
     "admin_cluster_policy": "scheduling#choose-a-policy",
+    "admin_cluster_drain": "operate#drain-a-node",
     "admin_cluster_volume": "jobs#use-a-volume",
     "admin_nodes": "operate#drain-a-node",
     "admin_node": "operate#drain-a-node",

@@ -6,8 +6,9 @@ from typing import Self
 
 from django.http import HttpRequest
 
+from accounting.core.name_order import by_name
 from accounting.models import Tenant
-from portal.forms.fields import Choice, Switch, Whole
+from portal.forms.fields import Choice, Row, Switch, Whole
 from portal.forms.form import Form
 from scheduling.idle.actions import IdleRules
 from scheduling.models import Cluster, IdleRule
@@ -81,3 +82,15 @@ class IdleRuleForm(Form):
         if self.cleaned_data.get("action") == AS_ABOVE:
             for name in NUMBERS:
                 self.errors.pop(name, None)
+
+
+class TeamIdleRuleForm(IdleRuleForm):
+    """The form for the rule of a team that the user chooses."""
+
+    tenant = Row("Team", Tenant.objects.all(), others={"": "Choose…"})
+
+    def __init__(self, request: HttpRequest | None = None) -> None:
+        super().__init__(
+            "idle-team", request, rule=None, holds=None, above="no own rule: use the rule above the team"
+        )
+        self.offer("tenant", Tenant.objects.active().order_by(*by_name("name")))

@@ -3,6 +3,7 @@ stopped."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from django.db import models, transaction
@@ -32,7 +33,6 @@ class DrainMode(models.TextChoices):
     NOW = "now", "Stop running jobs now"
 
 
-@transaction.atomic(durable=True)
 def drain_node(
     *,
     actor: User,
@@ -41,18 +41,34 @@ def drain_node(
     mode: str = DrainMode.FINISH,
     deadline: datetime | None = None,
 ) -> None:
-    """Drains a node, so that nothing new starts on it. If the node is drained already, changes the reason, mode and
-    deadline.
+    """Drains one node, as `drain_nodes` does."""
+    drain_nodes(actor=actor, nodes=[node], reason=reason, mode=mode, deadline=deadline)
+
+
+@transaction.atomic(durable=True)
+def drain_nodes(
+    *,
+    actor: User,
+    nodes: Sequence[Node],
+    reason: str,
+    mode: str = DrainMode.FINISH,
+    deadline: datetime | None = None,
+) -> None:
+    """Drains nodes of one cluster together, so that nothing new starts on them: all of them, or none if it is refused.
+
+    If a node is drained already, changes the reason, mode and deadline.
 
     - Mode *finish*: running jobs finish.
     - Mode *deadline*: jobs that still run at the deadline are stopped with their grace period, and wait for other
       nodes.
     - Mode *now*: all jobs are stopped immediately, with their grace period, and wait for other nodes.
 
-    Raises Refused for an unknown mode, and for a deadline that is missing, in the past, or given with another mode.
+    Raises Refused without a node, for an unknown mode, and for a deadline that is missing, in the past, or given with
+    another mode.
     """
     require(actor, "node.drain")
-    lock_schedule(node.cluster_id)
+    cluster_id = _cluster_of(nodes)
+    lock_schedule(cluster_id)
     now = now_from_database()
     check_choice("mode", mode, DrainMode.values, "mode")
     if (deadline is not None) != (mode == DrainMode.DEADLINE):
@@ -64,38 +80,53 @@ def drain_node(
         )
     if deadline is not None and deadline <= now:
         raise Refused("The deadline must be in the future.", field="deadline")
-    Node.objects.filter(pk=node.pk).update(
+    Node.objects.filter(pk__in=[node.pk for node in nodes]).update(
         state=Node.State.DRAINED, state_reason=reason[:200], state_since=now, drain_deadline=deadline
     )
-    deadline = deadline and deadline.astimezone(UTC)
-    after = {"reason": reason, "mode": str(mode), "deadline": deadline and deadline.isoformat()}
-    audit.record(actor=actor, verb="node.drain", target=node, after=after)
-    why = _why(node, reason)
-    if mode == DrainMode.NOW:
-        leave_node(node, why=why, now=now)
-    else:
-        until = deadline and deadline.isoformat()
+    until = deadline and deadline.astimezone(UTC).isoformat()
+    for node in nodes:
+        after = {"reason": reason, "mode": str(mode), "deadline": until}
+        audit.record(actor=actor, verb="node.drain", target=node, after=after)
+        why = _why(node, reason)
+        if mode == DrainMode.NOW:
+            leave_node(node, why=why, now=now)
+            continue
         history = History()
         _let_nothing_start(node, why=why, now=now, history=history)
         for lease in _leases_on(node):
             history.change(lease.job)  # marks the job as changed, so that its open pages update
             history.note(lease.job, "draining", why.but(until=until), at=now, epoch=lease.epoch)
         history.save()
-    pubsub.publish(f"cluster:{node.cluster_id}")
+    pubsub.publish(f"cluster:{cluster_id}")
+
+
+def return_node(*, actor: User, node: Node) -> None:
+    """Puts one node back into use, as `return_nodes` does."""
+    return_nodes(actor=actor, nodes=[node])
 
 
 @transaction.atomic(durable=True)
-def return_node(*, actor: User, node: Node) -> None:
-    """Puts a node back into use that was drained or has disappeared. Jobs that still run on the node continue. Jobs
-    that the drain stopped keep waiting until a round starts them."""
+def return_nodes(*, actor: User, nodes: Sequence[Node]) -> None:
+    """Puts nodes of one cluster back into use that were drained or have disappeared. Jobs that still run on the nodes
+    continue. Jobs that the drain stopped keep waiting until a round starts them."""
     require(actor, "node.drain")
-    lock_schedule(node.cluster_id)
+    cluster_id = _cluster_of(nodes)
+    lock_schedule(cluster_id)
     now = now_from_database()
-    Node.objects.filter(pk=node.pk).update(
+    Node.objects.filter(pk__in=[node.pk for node in nodes]).update(
         state=Node.State.READY, state_reason="", state_since=now, drain_deadline=None
     )
-    audit.record(actor=actor, verb="node.return", target=node)
-    pubsub.publish(f"cluster:{node.cluster_id}")
+    for node in nodes:
+        audit.record(actor=actor, verb="node.return", target=node)
+    pubsub.publish(f"cluster:{cluster_id}")
+
+
+def _cluster_of(nodes: Sequence[Node]) -> int:
+    """Returns the id of the cluster of these nodes. Raises Refused if there is no node, or if they are of several."""
+    clusters = {node.cluster_id for node in nodes}
+    if len(clusters) != 1:
+        raise Refused("Choose one or more nodes of one cluster.", "nodes")
+    return clusters.pop()
 
 
 def drains_due(now: datetime) -> list[int]:

@@ -3,7 +3,7 @@ run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,7 +22,7 @@ class DrainedJob:
     """A job that holds GPUs of a node that an operator drains or wants to drain."""
 
     job: Job
-    gpus: int  # held on this node
+    gpus: int  # held on these nodes
     gpus_elsewhere: int  # held on other nodes by the same gang, which stops as a whole
     since: datetime | None  # when the job got the GPUs
     ends: datetime | None  # the latest time at which the job ends, if known
@@ -30,7 +30,7 @@ class DrainedJob:
 
 @dataclass(frozen=True, slots=True)
 class DrainedJobs:
-    """The jobs on one node, as a user may see them. `seen` contains the jobs that the user may see. `hidden` is the
+    """The jobs on some nodes, as a user may see them. `seen` contains the jobs that the user may see. `hidden` is the
     number of the jobs that the user may not see."""
 
     seen: list[DrainedJob]
@@ -48,16 +48,16 @@ def nodes_drained_under(leases: Iterable[Lease | None]) -> list[Node]:
     return list(drained.distinct().order_by(*by_name("name")))
 
 
-def jobs_to_drain(node: Node, user: User) -> DrainedJobs:
-    """Returns the jobs that hold GPUs of the node now: each job that `user` may see, and the number of the jobs that
+def jobs_to_drain(nodes: Collection[Node], user: User) -> DrainedJobs:
+    """Returns the jobs that hold GPUs of these nodes now: each job that `user` may see, and the number of the jobs that
     `user` may not see.
 
     Includes training jobs, sessions and replicas. The job that has held its GPUs longest comes first.
     """
-    here = Lease.objects.filter(state__in=Lease.HOLDING, held_gpus__node=node)
+    here = Lease.objects.filter(state__in=Lease.HOLDING, held_gpus__node__in=nodes)
     visible = here.filter(job__in=Job.objects.visible_to(user))
     leases = list(
-        visible.annotate(here=Count("held_gpus"))  # counts only GPUs on this node
+        visible.annotate(here=Count("held_gpus"))  # counts only GPUs on these nodes
         .select_related("job__tenant", "job__owner", "job__service")
         .defer("job__spec")
         .order_by("held_from", "pk")

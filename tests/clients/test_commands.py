@@ -166,6 +166,8 @@ class TestSchedules:
 
 def test_a_node_is_drained_and_returned(scene: Scene, fairlot) -> None:
     olga = scene.people.olga
+    asked = fairlot(olga, "node", "drain", "lab", "a100-0", "v100-0", "--reason", "new fan", "--dry-run")
+    assert ("supernova" in asked.stdout, Node.objects.get(name="a100-0").state) == (True, "ready")
     done = fairlot(olga, "node", "drain", "lab", "a100-0", "--reason", "new fan")
     assert (done.exit_code, Node.objects.get(name="a100-0").state) == (0, "drained")
     assert fairlot(olga, "node", "undrain", "lab", "a100-0").exit_code == 0

@@ -228,12 +228,22 @@ class DrainedJob(TypedDict):
 
 
 class DrainedNode(TypedDict):
+    """A node, and the jobs that its drain affects."""
+
     name: str
     state: str
     state_reason: str
     drain_deadline: str | None
     jobs: list[DrainedJob]
     hidden_jobs: int
+
+
+class DrainedNodes(TypedDict):
+    """Some nodes, and the jobs that their drain affects. A gang on several of the nodes is listed once."""
+
+    jobs: list[DrainedJob]
+    hidden_jobs: int
+    nodes: list[NodeState]
 
 
 class Event(TypedDict):
@@ -664,6 +674,13 @@ class Node(TypedDict):
     drain_deadline: str | None
     allocations: list[Allocation]
     gpus_of_others: int
+
+
+class NodeState(TypedDict):
+    name: str
+    state: str
+    state_reason: str
+    drain_deadline: str | None
 
 
 class Policy(TypedDict):

@@ -1352,7 +1352,7 @@ def set_idle_rule(
 ) -> Call[answers.IdleRule]:
     """Sets the idle rule of a team, of a cluster or of the whole portal: what happens to jobs whose GPUs stay idle.
 
-    Without `team` and `cluster`, sets the rule of the whole portal. For admins.
+    Without `team` and `cluster`, sets the rule of the whole portal. For operators.
     """
     return Call(
         "PUT",
@@ -1372,7 +1372,7 @@ def set_idle_rule(
 def remove_idle_rule(rule_id: int) -> Call[None]:
     """Removes an idle rule.
 
-    For admins.
+    For operators.
 
     Afterwards an inherited rule applies. It is the first of these that exists:
 
@@ -1569,6 +1569,34 @@ def undrain_node(cluster: str, node: str) -> Call[answers.DrainedNode]:
     operators.
     """
     return Call("DELETE", filled("/clusters/{cluster}/nodes/{node}/drain", cluster=cluster, node=node))
+
+
+def drain_nodes(
+    cluster: str,
+    *,
+    nodes: list[str],
+    reason: str,
+    mode: Literal["finish", "deadline", "now"] | Unset = UNSET,
+    deadline: str | Unset | None = UNSET,
+    dry_run: bool | Unset = UNSET,
+) -> Call[answers.DrainedNodes]:
+    """Drains several nodes of a cluster together, or returns what that would affect.
+
+    For operators.
+    """
+    return Call(
+        "POST",
+        filled("/clusters/{cluster}/drain", cluster=cluster),
+        body=set_fields(nodes=nodes, reason=reason, mode=mode, deadline=deadline, dry_run=dry_run),
+    )
+
+
+def return_nodes(cluster: str, *, nodes: list[str]) -> Call[answers.DrainedNodes]:
+    """Ends the drain of several nodes of a cluster, so that new jobs may start on them again.
+
+    For operators.
+    """
+    return Call("POST", filled("/clusters/{cluster}/return", cluster=cluster), body=set_fields(nodes=nodes))
 
 
 def create_team(
@@ -2157,6 +2185,8 @@ class Operations:
     get_drain = Method(get_drain)
     drain_node = Method(drain_node)
     undrain_node = Method(undrain_node)
+    drain_nodes = Method(drain_nodes)
+    return_nodes = Method(return_nodes)
     create_team = Method(create_team)
     set_team_tickets = Method(set_team_tickets)
     move_team = Method(move_team)

@@ -8,6 +8,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
 
+from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
 from fairshare import policies
 from fairshare.policies.base import options_of
@@ -19,7 +20,7 @@ from portal.user_request import ApiRequest
 from scheduling.clusters import attaching
 from scheduling.clusters.actions import check_options, update_cluster
 from scheduling.clusters.attaching import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
-from scheduling.draining.actions import drain_node, return_node
+from scheduling.draining.actions import drain_node, drain_nodes, return_node, return_nodes
 from scheduling.draining.drained_jobs import jobs_to_drain
 from scheduling.models import Cluster, Node
 from scheduling.rounds.comparison import compare
@@ -216,17 +217,57 @@ def return_to_use(request: ApiRequest, name: str, node: str) -> dict[str, Any]:
     return _drained(request, _node(request, name, node))
 
 
+@router.post("/clusters/{name}/drain", response=schemas.DrainedNodes, url_name="nodes_drain")
+def drain_several(request: ApiRequest, name: str, how: schemas.DrainOfNodes) -> dict[str, Any]:
+    """Drains several nodes of a cluster together, or returns what that would affect. For operators."""
+    found = _nodes(request, name, how.nodes)
+    if not how.dry_run:
+        values = how.dict(exclude={"nodes", "dry_run"})
+        drain_nodes(actor=request.auth, nodes=found, **values)
+    return _several(request, _nodes(request, name, how.nodes))
+
+
+@router.post("/clusters/{name}/return", response=schemas.DrainedNodes, url_name="nodes_return")
+def return_several(request: ApiRequest, name: str, given: schemas.SomeNodes) -> dict[str, Any]:
+    """Ends the drain of several nodes of a cluster, so that new jobs may start on them again. For operators."""
+    return_nodes(actor=request.auth, nodes=_nodes(request, name, given.nodes))
+    return _several(request, _nodes(request, name, given.nodes))
+
+
+def _several(request: ApiRequest, nodes: list[Node]) -> dict[str, Any]:
+    return {"nodes": [_state_of(node) for node in nodes], **_jobs_on(request, nodes)}
+
+
+def _nodes(request: ApiRequest, cluster: str, names: list[str]) -> list[Node]:
+    """Returns the nodes of the cluster with these names. Raises Refused for a name that no node has."""
+    of_cluster = Node.objects.present().filter(cluster=_found(request, cluster), name__in=names)
+    found = {node.name: node for node in of_cluster}
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise Refused(f"The cluster {cluster} has no node {missing[0]}.", "nodes")
+    return [found[name] for name in dict.fromkeys(names)]
+
+
 def _node(request: ApiRequest, cluster: str, name: str) -> Node:
     return get_object_or_404(Node.objects.present(), cluster=_found(request, cluster), name=name)
 
 
 def _drained(request: ApiRequest, node: Node) -> dict[str, Any]:
-    jobs = jobs_to_drain(node, request.auth)
+    return _state_of(node) | _jobs_on(request, [node])
+
+
+def _state_of(node: Node) -> dict[str, Any]:
     return {
         "name": node.name,
         "state": node.state,
         "state_reason": node.state_reason,
         "drain_deadline": node.drain_deadline,
+    }
+
+
+def _jobs_on(request: ApiRequest, nodes: list[Node]) -> dict[str, Any]:
+    jobs = jobs_to_drain(nodes, request.auth)
+    return {
         "jobs": [
             {
                 "job": one.job.pk,

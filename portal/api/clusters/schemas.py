@@ -64,6 +64,16 @@ class Drain(Schema):
     )
 
 
+class SomeNodes(Schema):
+    nodes: list[Line] = Field(min_length=1, max_length=1000, description="Names of nodes of the cluster.")
+
+
+class DrainOfNodes(Drain, SomeNodes):
+    dry_run: Flag = Field(
+        False, description="True: Fairlot returns the jobs that the drain would affect, and changes nothing."
+    )
+
+
 class DrainedJob(Schema):
     job: int
     name: str
@@ -80,15 +90,26 @@ class DrainedJob(Schema):
     ends: datetime | None = Field(description="Latest time at which the job ends; null if unknown.")
 
 
-class DrainedNode(Schema):
+class NodeState(Schema):
     name: str
     state: str
     state_reason: str
     drain_deadline: datetime | None
-    jobs: list[DrainedJob] = Field(description="Jobs that run on the node and that the caller may see.")
-    hidden_jobs: int = Field(
-        description="Number of jobs that run on the node but that the caller may not see."
-    )
+
+
+class JobsOnNodes(Schema):
+    jobs: list[DrainedJob] = Field(description="Jobs that run there and that the caller may see.")
+    hidden_jobs: int = Field(description="Number of jobs that run there but that the caller may not see.")
+
+
+class DrainedNode(JobsOnNodes, NodeState):
+    """A node, and the jobs that its drain affects."""
+
+
+class DrainedNodes(JobsOnNodes):
+    """Some nodes, and the jobs that their drain affects. A gang on several of the nodes is listed once."""
+
+    nodes: list[NodeState]
 
 
 class NewKubeconfig(Schema):

@@ -94,7 +94,7 @@ def rules(request: ApiRequest) -> list[dict[str, Any]]:
 def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
     """Sets the idle rule of a team, of a cluster or of the whole portal: what happens to jobs whose GPUs stay idle.
 
-    Without `team` and `cluster`, sets the rule of the whole portal. For admins.
+    Without `team` and `cluster`, sets the rule of the whole portal. For operators.
     """
     require_permission(request, "idle_rule.set")
     tenant = get_object_or_404(Tenant, slug=new.team) if new.team else None
@@ -105,7 +105,7 @@ def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
 
 @router.delete("/idle-rules/{int:rule_id}", response={204: None}, url_name="idle_rule")
 def remove_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
-    """Removes an idle rule. For admins.
+    """Removes an idle rule. For operators.
 
     Afterwards an inherited rule applies. It is the first of these that exists:
 

@@ -16,7 +16,7 @@ from scheduling.backends.base import End, Phase
 from scheduling.core import pubsub
 from scheduling.core.redis_sender import outgoing
 from scheduling.draining.actions import drain_node
-from scheduling.models import Cluster, Node
+from scheduling.models import Cluster, IdleRule, Node
 from tests import make
 from tests.portal.scene import Scene
 from tests.waiting import PATIENCE
@@ -203,6 +203,58 @@ def test_a_drain_is_confirmed_on_a_page_that_lists_the_affected_jobs(scene, brow
     assert olga.post(f"/admin/nodes/{node.pk}/return/").status_code == 302
     node.refresh_from_db()
     assert (node.state, node.drain_deadline) == ("ready", None)
+
+
+def test_several_nodes_are_chosen_looked_at_drained_and_returned(scene, browser_of) -> None:
+    olga = browser_of(scene.people.olga)
+    node = scene.world.lease(scene.job).held_gpus.first().node
+    spare = scene.world.node("spare", scene.people.v100)
+    start = f"/admin/clusters/{scene.world.cluster.pk}/drain/"
+    assert f'href="{start}"' in olga.get("/admin/nodes/").content.decode()
+    assert "Drain options" not in olga.get(start).content.decode()
+    path = f"{start}?node={node.pk}&node={spare.pk}"
+    page = " ".join(olga.get(path).content.decode().split())
+    for told in ("2 of ", "supernova", "bob", "1 job in total", "Drain 2 nodes"):
+        assert told in page, told
+    refused = olga.post(path, {"reason": " ", "mode": "finish"})
+    assert (refused.status_code, "Give a reason" in refused.content.decode()) == (422, True)
+    assert olga.post(start, {"reason": "fan", "mode": "finish"}).status_code == 422  # no node is chosen
+    drained = olga.post(path, {"reason": "fan", "mode": "finish"}, follow=True).content.decode()
+    assert "No new job starts on 2 nodes" in drained
+    assert scene.world.states([scene.job]) == ["running"]
+    assert olga.post(path.replace("/drain/", "/return/")).status_code == 302
+    node.refresh_from_db()
+    assert node.state == "ready"
+
+
+def test_the_api_says_who_a_drain_of_several_nodes_affects_before_it_drains(scene, browser_of) -> None:
+    olga = browser_of(scene.people.olga)
+    node = scene.world.lease(scene.job).held_gpus.first().node
+    call, path = {"content_type": "application/json"}, "/api/v1/clusters/lab/drain"
+    how = {"nodes": [node.name], "reason": "fan", "mode": "now"}
+    dry = olga.post(path, how | {"dry_run": True}, **call).json()
+    assert [one["name"] for one in dry["jobs"]] == ["supernova"]
+    assert [one["state"] for one in dry["nodes"]] == ["ready"]
+    assert olga.post(path, how | {"nodes": ["nowhere"]}, **call).status_code == 409
+    assert browser_of(scene.people.alice).post(path, how, **call).status_code == 404
+    assert olga.post(path, how, **call).json()["nodes"][0]["state"] == "drained"
+    assert scene.world.states([scene.job]) == ["stopping"]
+    back = olga.post("/api/v1/clusters/lab/return", {"nodes": [node.name]}, **call)
+    assert back.json()["nodes"][0]["state"] == "ready"
+
+
+def test_operators_set_the_rules_for_idle_gpus(scene, browser_of) -> None:
+    olga, cast = browser_of(scene.people.olga), scene.people
+    assert "Idle GPUs of a team" in olga.get("/admin/settings/").content.decode()
+    terms = {"action": "warn", "after_minutes": "50", "grace_minutes": "5", "snooze_hours": "1"}
+    chosen = terms | {"tenant": str(cast.astro.pk)}
+    assert olga.post("/admin/settings/idle/team/", chosen).status_code == 302
+    assert IdleRule.objects.get().tenant == cast.astro
+    assert olga.post("/admin/settings/idle/team/", chosen | {"action": "above"}).status_code == 302
+    assert not IdleRule.objects.exists()
+    assert olga.post("/admin/settings/idle/team/", terms).status_code == 422
+    assert olga.post("/admin/settings/idle/", terms).status_code == 302
+    assert IdleRule.objects.get().tenant is None
 
 
 def test_the_api_drains_as_the_page_does(scene, browser_of) -> None:

@@ -15,7 +15,15 @@ from fairshare.model import Reason
 from scheduling.books.closing import AVAILABILITY
 from scheduling.clusters.actions import declare_node, remove_node
 from scheduling.core.event_texts import text_of
-from scheduling.draining.actions import DrainMode, drain_node, drains_due, end_drain, return_node
+from scheduling.draining.actions import (
+    DrainMode,
+    drain_node,
+    drain_nodes,
+    drains_due,
+    end_drain,
+    return_node,
+    return_nodes,
+)
 from scheduling.draining.drained_jobs import jobs_to_drain
 from scheduling.jobs.actions import cancel_job
 from scheduling.models import Cluster, Job, Lease, Node, NodeChange
@@ -63,7 +71,7 @@ def test_a_gang_on_a_drained_node_finishes_and_no_gang_of_its_team_follows() -> 
     lab.node("v100-1", lab.people.v100)
     gang = running(lab, workers=2, gpus=4)
     node = lab.cluster.nodes.get(name="v100-0")
-    (concerned,) = jobs_to_drain(node, lab.people.olga).seen
+    (concerned,) = jobs_to_drain([node], lab.people.olga).seen
     assert (concerned.gpus, concerned.gpus_elsewhere) == (4, 4)
     drain_node(actor=lab.people.olga, node=node, reason="fan")
     rival = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
@@ -175,9 +183,9 @@ def test_a_drain_shows_the_affected_jobs_that_the_reader_may_see() -> None:
     lab.carry_out()
     Quota.objects.create(tenant=lab.people.astro, kind=Quota.Kind.LONGEST_RUN, limit=3)
     node = lab.cluster.nodes.get()
-    for_olga = jobs_to_drain(node, lab.people.olga)
+    for_olga = jobs_to_drain([node], lab.people.olga)
     assert ([one.job for one in for_olga.seen], for_olga.hidden) == ([mine, running_of_others], 0)
-    for_bob = jobs_to_drain(node, lab.people.bob)
+    for_bob = jobs_to_drain([node], lab.people.bob)
     assert ([one.job for one in for_bob.seen], for_bob.hidden) == ([mine], 1)
     (one,) = for_bob.seen
     assert (one.gpus, one.gpus_elsewhere) == (2, 0)
@@ -226,3 +234,34 @@ def test_a_node_that_its_kubernetes_cluster_has_is_not_removed_here() -> None:
     Node.objects.update(gone_at=now_from_database())
     remove_node(actor=lab.people.ada, node=node)
     assert not Node.objects.exists(), "it never held a job"
+
+
+@pytest.mark.parametrize("mode", [DrainMode.FINISH, DrainMode.NOW])
+def test_a_set_of_nodes_is_drained_at_once_and_a_gang_on_two_of_them_is_stopped_once(mode: str) -> None:
+    lab = world(v100=4)
+    lab.node("v100-1", lab.people.v100)
+    gang = running(lab, workers=2, gpus=4)
+    nodes = list(lab.cluster.nodes.order_by("name"))
+    (concerned,) = jobs_to_drain(nodes, lab.people.olga).seen
+    assert (concerned.gpus, concerned.gpus_elsewhere) == (8, 0)
+    drain_nodes(actor=lab.people.olga, nodes=nodes, reason="new switch", mode=mode)
+    assert {node.state for node in lab.cluster.nodes.all()} == {Node.State.DRAINED}
+    assert AuditEvent.objects.filter(verb="node.drain").count() == 2
+    stopped = mode == DrainMode.NOW
+    assert lab.states([gang]) == [Job.State.STOPPING if stopped else Job.State.RUNNING]
+    assert Lease.objects.filter(job=gang, stop_asked_at__isnull=False).count() == stopped
+    return_nodes(actor=lab.people.olga, nodes=nodes)
+    assert {node.state for node in lab.cluster.nodes.all()} == {Node.State.READY}
+
+
+def test_a_refused_drain_of_a_set_drains_no_node_of_it() -> None:
+    lab = world(v100=4, a100=4)
+    nodes = list(lab.cluster.nodes.all())
+    with pytest.raises(Refused):
+        drain_nodes(actor=lab.people.olga, nodes=nodes, reason="fan", mode=DrainMode.DEADLINE)
+    with pytest.raises(Refused) as none:
+        drain_nodes(actor=lab.people.olga, nodes=[], reason="fan")
+    assert none.value.field == "nodes"
+    with pytest.raises(NotAllowed):
+        drain_nodes(actor=lab.people.alice, nodes=nodes, reason="fan")
+    assert {node.state for node in lab.cluster.nodes.all()} == {Node.State.READY}

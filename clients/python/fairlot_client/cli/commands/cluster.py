@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fairlot_client.cli.app import App, with_app
+from fairlot_client.cli.app import App, talk, with_app
 from fairlot_client.cli.arguments import chosen
 from fairlot_client.cli.output import Column, output_option, show_done, show_one, show_rows, watchable, when
 
@@ -118,35 +118,45 @@ def show(app: App, cluster: str, name: str) -> None:
 
 @node.command()
 @click.argument("cluster")
-@click.argument("name")
+@click.argument("names", metavar="NODE...", nargs=-1, required=True)
 @click.option("--reason", required=True, help="Why; users see it.")
 @click.option(
     "--mode",
     type=click.Choice(["finish", "deadline", "now"]),
-    help="Wait until jobs end, stop them at --deadline, or stop them now.",
+    help="Wait until jobs end (the default), stop them at --deadline, or stop them now.",
 )
 @click.option("--deadline", help="Time at which jobs are stopped, such as 2026-12-01T08:00Z.")
+@click.option("--dry-run", is_flag=True, help="Only show the jobs that it would affect.")
 @output_option
 @with_app
-def drain(app: App, cluster: str, name: str, **options: Any) -> None:
-    """Take a node out of use. For operators."""
-    done = app.client.drain_node(cluster, name, **chosen(options))
-    show_done(
-        app,
-        f"Node {name} is {done['state']}; {len(done['jobs']) + done['hidden_jobs']} jobs are on it.",
-        done,
-    )
+def drain(app: App, cluster: str, names: tuple[str, ...], dry_run: bool, **options: Any) -> None:
+    """Take nodes out of use. For operators."""
+    done = app.client.drain_nodes(cluster, nodes=list(names), dry_run=dry_run, **chosen(options))
+    if dry_run:
+        show_rows(app, done["jobs"], AFFECTED, name="job")
+        if done["hidden_jobs"]:
+            talk(f"{done['hidden_jobs']} more jobs are not visible to you.")
+        return
+    states = ", ".join(f"{one['name']} is {one['state']}" for one in done["nodes"])
+    jobs = len(done["jobs"]) + done["hidden_jobs"]
+    show_done(app, f"{states}; {jobs} {'job is' if jobs == 1 else 'jobs are'} there.", done)
+
+
+AFFECTED: list[Column] = [
+    ("JOB", "job"), ("NAME", "name"), ("KIND", "kind"), ("TEAM", "team"), ("OWNER", "owner"), ("GPUS", "gpus"),
+    ("ELSEWHERE", "gpus_elsewhere"), ("ENDS", when("ends")),
+]  # fmt: skip
 
 
 @node.command()
 @click.argument("cluster")
-@click.argument("name")
+@click.argument("names", metavar="NODE...", nargs=-1, required=True)
 @output_option
 @with_app
-def undrain(app: App, cluster: str, name: str) -> None:
-    """Return a node to use. For operators."""
-    done = app.client.undrain_node(cluster, name)
-    show_done(app, f"Node {name} is {done['state']}.", done, name="name")
+def undrain(app: App, cluster: str, names: tuple[str, ...]) -> None:
+    """Return nodes to use. For operators."""
+    done = app.client.return_nodes(cluster, nodes=list(names))
+    show_done(app, ", ".join(f"{one['name']} is {one['state']}" for one in done["nodes"]) + ".", done)
 
 
 @click.group()
