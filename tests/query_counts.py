@@ -95,7 +95,7 @@ PAGES: dict[str, range] = {
     "admin_generations": up_to(6),
     "admin_clusters": up_to(4),
     "admin_nodes": up_to(6),
-    "admin_settings": up_to(57),
+    "admin_settings": up_to(58),
     "admin_audit": up_to(7),
 }
 
