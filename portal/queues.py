@@ -22,6 +22,8 @@ TASKS: dict[str, tuple[str, ...]] = {
         "scheduling.tasks.run_due_schedules",
         "scheduling.tasks.run_operations",
         "scheduling.tasks.step_idle_jobs",
+        "scheduling.tasks.step_pipeline",
+        "scheduling.tasks.step_pipelines",
         "scheduling.tasks.step_service",
         "scheduling.tasks.step_services",
         "scheduling.tasks.step_sessions",

@@ -271,6 +271,7 @@ CELERY_BEAT_SCHEDULE = {
     },
     "services": {"task": "scheduling.tasks.step_services", "schedule": 5.0, "options": {"expires": 10}},
     "sweeps": {"task": "scheduling.tasks.step_sweeps", "schedule": 10.0, "options": {"expires": 20}},
+    "pipelines": {"task": "scheduling.tasks.step_pipelines", "schedule": 10.0, "options": {"expires": 20}},
     "grants": {"task": "scheduling.tasks.end_grants", "schedule": 10.0, "options": {"expires": 20}},
     "ends": {"task": "accounting.tasks.tell_of_ends", "schedule": 60.0, "options": {"expires": 60}},
     "budgets": {"task": "scheduling.tasks.watch_budgets", "schedule": 300.0, "options": {"expires": 300}},

@@ -34,6 +34,7 @@ from scheduling.models import (
     SharingAnalysis,
 )
 from scheduling.models.event_codes import ServiceEventKind
+from scheduling.models.pipelines import files_are_needed
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ def remove_metrics(*, after: timedelta) -> int:
 def remove_files(*, after: timedelta) -> int:
     """Deletes the logs and checkpoints of jobs that ended longer than `after` ago. Returns the number of these jobs.
 
+    Leaves out jobs whose files an unfinished pipeline may still read.
+
     If files cannot be deleted, logs a warning; the next call tries again.
     """
     old = (
@@ -87,6 +90,7 @@ def remove_files(*, after: timedelta) -> int:
             state__in=Job.ENDED, ended_at__lt=now_from_database() - after, files_removed_at=None
         )
         .exclude(leases__state__in=Lease.OPEN)
+        .exclude(files_are_needed())
         .select_related("cluster")
         .order_by("pk")
     )
@@ -101,7 +105,8 @@ def remove_files(*, after: timedelta) -> int:
 def remove_code(*, after: timedelta) -> int:
     """Deletes code uploads that nobody needs and that were last uploaded longer than `after` ago. Returns their number.
 
-    Needed are the uploads of jobs whose files still exist, of schedules, services and sweeps.
+    Needed are the uploads of jobs whose files still exist, of schedules, services, sweeps and
+    pipelines.
     """
     total, last = 0, 0
     old = CodeUpload.objects.unused().order_by("pk")

@@ -19,6 +19,7 @@ from scheduling.clusters.backend_factory import backend_for
 from scheduling.core.enqueue import wake_deletions
 from scheduling.models import Job, JobStorage, Lease
 from scheduling.models.ownership import require_changeable
+from scheduling.models.pipelines import files_are_needed
 from scheduling.retention import remove_files_of
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,8 @@ def delete_files(*, actor: User, job: Job) -> JobStorage:
     job = Job.objects.select_related("tenant").get(pk=job.pk)
     if not job.has_ended or job.leases.filter(state__in=Lease.OPEN).exists():
         raise Refused("The job has not ended and still uses its files. Cancel it first, or wait for its end.")
+    if Job.objects.filter(files_are_needed(), pk=job.pk).exists():
+        raise Refused("A pipeline that has not ended may still read these files. Cancel the pipeline first.")
     if job.files_removed_at is not None:
         raise Refused("The files of this job have already been deleted.")
     storage, _ = JobStorage.objects.select_for_update().get_or_create(job=job)

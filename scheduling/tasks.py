@@ -37,6 +37,7 @@ from scheduling.leases.actions import bill_running
 from scheduling.limits.budget_status import consistent_budgets
 from scheduling.metrics.rolling import roll_up, streams_to_roll
 from scheduling.models import Cluster
+from scheduling.pipelines import controller as pipelines
 from scheduling.rounds import actions as rounds
 from scheduling.rounds import forecasts, shadow
 from scheduling.schedules.schedule_runs import due_schedules, run_schedule
@@ -201,6 +202,20 @@ def step_sweeps() -> None:
     """Takes one step of every sweep that has not ended, in case a message was lost or a refused member fits now."""
     ids = sweeps.sweeps_to_step().values_list("id", flat=True)
     run_each(ids, lambda sweep_id: sweeps.step_sweep(sweep_id=sweep_id))
+
+
+@shared_task
+def step_pipeline(pipeline_id: int) -> None:
+    """Submits the steps of a pipeline whose turn it is, and records those that ended."""
+    pipelines.step_pipeline(pipeline_id=pipeline_id)
+
+
+@shared_task
+def step_pipelines() -> None:
+    """Takes one step of every pipeline that has not ended, in case a message was lost, a job outside the pipeline
+    ended, or a refused step fits now."""
+    ids = pipelines.pipelines_to_step().values_list("id", flat=True)
+    run_each(ids, lambda pipeline_id: pipelines.step_pipeline(pipeline_id=pipeline_id))
 
 
 @shared_task

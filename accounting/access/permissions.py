@@ -60,10 +60,10 @@ PERMISSIONS: dict[str, Permission] = {
     "request.answer": Permission("Grant and decline requests", (ADMIN, OPERATOR)),
     "secret.change": Permission("Create, replace and delete a team's secrets", (MANAGER,)),
     "job.submit": Permission(
-        "Submit jobs, sweeps, services, sessions and schedules in a team", (MANAGER, MEMBER)
+        "Submit jobs, sweeps, pipelines, services, sessions and schedules in a team", (MANAGER, MEMBER)
     ),
     "job.change_any": Permission(
-        "Cancel and change other users' jobs, sweeps, services, sessions and schedules",
+        "Cancel and change other users' jobs, sweeps, pipelines, services, sessions and schedules",
         (ADMIN, OPERATOR, MANAGER),
     ),
     "user.change": Permission(

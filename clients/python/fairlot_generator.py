@@ -53,6 +53,12 @@ NAMES = {
     "GET /sweeps/{sweep_id}/members": "list_sweep_members",
     "POST /sweeps/{sweep_id}/cancel": "cancel_sweep",
     "POST /sweeps/{sweep_id}/run-failed": "run_failed_members",
+    # pipelines
+    "GET /pipelines": "list_pipelines",
+    "POST /pipelines": "create_pipeline",
+    "GET /pipelines/{pipeline_id}": "get_pipeline",
+    "POST /pipelines/{pipeline_id}/cancel": "cancel_pipeline",
+    "POST /pipelines/{pipeline_id}/run-again": "run_pipeline_again",
     # services
     "GET /services": "list_services",
     "POST /services": "create_service",

@@ -24,7 +24,10 @@ from scheduling.departures.actions import Fate, HandedOver, heirs, remove_member
 
 FATES = [
     (Fate.WAITS.value, "Let the work wait: it continues if the user may run jobs again"),
-    (Fate.CANCEL.value, "Cancel the work: jobs, sweeps and sessions end, services stop, schedules pause"),
+    (
+        Fate.CANCEL.value,
+        "Cancel the work: jobs, sweeps, pipelines and sessions end, services stop, schedules pause",
+    ),
     (Fate.HAND_OVER.value, "Hand the work over to another member"),
 ]
 

@@ -20,6 +20,7 @@ from portal.api.metrics.endpoints import router as metrics
 from portal.api.old_names import answer_at_old_paths
 from portal.api.operations.endpoints import router as operations
 from portal.api.parsing import CheckedParser
+from portal.api.pipelines.endpoints import router as pipelines
 from portal.api.problems import answer_with_problems
 from portal.api.reports.endpoints import router as reports
 from portal.api.requests.endpoints import router as requests
@@ -54,8 +55,8 @@ api = DocumentedAPI(title="Fairlot", version="1", description=DESCRIPTION, parse
 # The scope that a token needs for the calls of a router that change data.
 ROUTERS = {
     Scope.WORK: (
-        jobs, files, metrics, conversions, code, services, sessions, schedules, sweeps, shares, fairness, reports,
-        secrets,
+        jobs, files, metrics, conversions, code, services, sessions, schedules, sweeps, pipelines, shares, fairness,
+        reports, secrets,
     ),
     Scope.TEAM: (
         teams, limits, budgets, requests, departures, idle, trade_limits, anomalies, subscriptions,

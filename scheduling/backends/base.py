@@ -93,6 +93,19 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
+class Input:
+    """The files of an ended job that a gang may read: its folders `checkpoint` and, on the portal's machine, `work`."""
+
+    name: str  # lower-case letters, digits and -
+    job_id: int
+
+    @property
+    def variable(self) -> str:
+        """Returns the name of the variable that tells programs where the files are."""
+        return f"FAIRLOT_INPUT_{self.name.upper().replace('-', '_')}"
+
+
+@dataclass(frozen=True, slots=True)
 class CodeArchive:
     """The code of a gang: a tar.gz of plain files, and the digest of the tar file in it. Every worker starts in a copy
     of these files."""
@@ -157,6 +170,7 @@ class Gang:
     endpoint: Endpoint | None = None
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
+    inputs: Sequence[Input] = ()
     code: CodeArchive | None = None
     requirements: str = ""  # text of a pip requirements file; backends with pods ignore it
     container: Container = DEFAULT_CONTAINER

@@ -101,6 +101,11 @@ def wake_sweep(sweep_id: int) -> None:
     _after_commit("scheduling.tasks.step_sweep", sweep_id)
 
 
+def wake_pipeline(pipeline_id: int) -> None:
+    """Asks a worker, after commit, to submit the steps of a pipeline whose turn it is."""
+    _after_commit("scheduling.tasks.step_pipeline", pipeline_id)
+
+
 def wake_analyses() -> None:
     """Asks a worker, after commit, to continue pending analyses of sharing anomalies."""
     _after_commit("scheduling.tasks.analyse_sharing")

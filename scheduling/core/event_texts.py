@@ -211,6 +211,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.SUBMITTED: lambda found: f"Submitted by {_user(found)}",
     E.SUBMITTED_BY_SCHEDULE: _submitted_by_schedule,
     E.SUBMITTED_BY_SWEEP: "Submitted by the sweep “{sweep}”",
+    E.SUBMITTED_BY_PIPELINE: "Submitted as step {step} of the pipeline “{pipeline}”",
     E.SESSION_BEGUN: "Session started by {user}",
     E.REPLICA_MADE: "Created as replica {slot} of the service {service}, revision {revision}",
     E.LIMIT_EXCEEDED: "{limit}",
@@ -246,6 +247,9 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.TIME_LIMIT: lambda found: f"Stopped: {_time_limit(found)}",
     E.TIME_LIMIT_WARNED: lambda found: f"The job runs longer than allowed: {_time_limit(found)}",
     E.SWEEP_CANCELLED: lambda found: f"Cancelled with the sweep “{found['sweep']}” by {_user(found)}",
+    E.PIPELINE_CANCELLED: lambda found: (
+        f"Cancelled with the pipeline “{found['pipeline']}” by {_user(found)}"
+    ),
     E.SWEEP_STOPPED: "Cancelled: member {index} of the sweep “{sweep}” met the stop rule",
     E.SERVICE_REMOVED: "Ended: the service {service} was removed",
     E.SERVICE_STOPPED: "Ended: the service {service} was stopped",

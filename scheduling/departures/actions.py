@@ -26,7 +26,7 @@ from accounting.core.errors import Refused
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import members_among
 from scheduling.core import pubsub
-from scheduling.core.enqueue import wake_service, wake_sweep, want_rounds
+from scheduling.core.enqueue import wake_pipeline, wake_service, wake_sweep, want_rounds
 from scheduling.core.locks import lock_schedules
 from scheduling.jobs.actions import cancel_waiting_within, cancel_within
 from scheduling.jobs.explain import why_owner_may_not
@@ -37,20 +37,23 @@ from scheduling.models import (
     JobEvent,
     JobSecret,
     Lease,
+    Pipeline,
+    PipelineStep,
     Schedule,
     Service,
     ServiceRevision,
     Sweep,
 )
 from scheduling.models.event_codes import EventCode, Message, ServiceEventKind
+from scheduling.pipelines.actions import cancel as cancel_pipeline
 from scheduling.schedules.actions import pause
 from scheduling.services.replicas import note
 from scheduling.spec.attachments import named_secrets
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.sweeps.actions import cancel as cancel_sweep
 
-T = TypeVar("T", Job, Service, Schedule, Sweep)
-L = TypeVar("L", Service, Schedule, Sweep)
+T = TypeVar("T", Job, Service, Schedule, Sweep, Pipeline)
+L = TypeVar("L", Service, Schedule, Sweep, Pipeline)
 
 
 class Fate(StrEnum):
@@ -63,7 +66,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Work:
-    """The unfinished jobs and sweeps, the services and the schedules of a user in some teams.
+    """The unfinished jobs, sweeps and pipelines, the services and the schedules of a user in some teams.
 
     `tenants` are the ids of these teams; None means all teams.
     """
@@ -90,9 +93,13 @@ class Work:
     def sweeps(self) -> models.QuerySet[Sweep]:
         return self._there(Sweep.objects.unfinished().filter(owner=self.user))
 
+    @property
+    def pipelines(self) -> models.QuerySet[Pipeline]:
+        return self._there(Pipeline.objects.unfinished().filter(owner=self.user))
+
     def counts(self) -> dict[str, int]:
         """Returns the number of items of each kind; the keys are "running job", "waiting job", "session", "service",
-        "schedule", "sweep".
+        "schedule", "sweep", "pipeline".
 
         Leaves out kinds without items.
         """
@@ -104,6 +111,7 @@ class Work:
             "service": self.services,
             "schedule": self.schedules,
             "sweep": self.sweeps,
+            "pipeline": self.pipelines,
         }
         return {kind: count for kind, rows in found.items() if (count := rows.count())}
 
@@ -122,6 +130,7 @@ class HandedOver:
     services: int
     schedules: int
     sweeps: int
+    pipelines: int
     kept: tuple[str, ...]
 
 
@@ -226,19 +235,36 @@ def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> Hande
             raise Refused(f"Accepted: {', '.join(Fate)}.", "fate")
 
 
-def _lock(work: Work) -> tuple[list[Job], list[Service], list[Schedule], list[Sweep]]:
-    """Locks the work until the transaction ends. Returns its jobs, services, schedules and sweeps, read after locking.
+@dataclass(frozen=True, slots=True)
+class _Locked:
+    """The rows of a user's work, locked until the transaction ends and read after locking."""
 
-    Takes locks in the same order as the controllers of services and sweeps and as schedule runs, to prevent deadlocks:
-    first the rows of services, schedules and sweeps, then the scheduling locks of clusters, then the rows of clusters.
+    jobs: list[Job]
+    services: list[Service]
+    schedules: list[Schedule]
+    sweeps: list[Sweep]
+    pipelines: list[Pipeline]
+
+    @property
+    def tenants(self) -> set[int]:
+        every = (self.jobs, self.services, self.schedules, self.sweeps, self.pipelines)
+        return {row.tenant_id for rows in every for row in rows}
+
+
+def _lock(work: Work) -> _Locked:
+    """Locks the work until the transaction ends.
+
+    Takes locks in the same order as the controllers of services, sweeps and pipelines and as schedule runs, to prevent
+    deadlocks: first their rows, then the scheduling locks of clusters, then the rows of clusters.
     """
     services, schedules, sweeps = _locked(work.services), _locked(work.schedules), _locked(work.sweeps)
+    pipelines = _locked(work.pipelines)
     clusters = set(work.jobs.values_list("cluster_id", flat=True))
     lock_schedules(clusters)
     want_rounds(Cluster.objects.attached())
     # A job that is submitted meanwhile to a cluster that is not locked stays out; it waits.
     jobs = work.jobs.filter(cluster__in=clusters).select_related("tenant").order_by("pk").defer("spec")
-    return list(jobs), services, schedules, sweeps
+    return _Locked(list(jobs), services, schedules, sweeps, pipelines)
 
 
 def _locked(rows: models.QuerySet[L]) -> list[L]:
@@ -249,17 +275,20 @@ def _locked(rows: models.QuerySet[L]) -> list[L]:
 
 
 def _cancel(actor: User | None, work: Work) -> None:
-    """Cancels the user's jobs, sweeps and sessions, stops the services, and pauses the schedules."""
-    jobs, services, schedules, sweeps = _lock(work)
+    """Cancels the user's jobs, sweeps, pipelines and sessions, stops the services, and pauses the schedules."""
+    found = _lock(work)
     user = work.user.get_username()
     why = Message.of(EventCode.OWNER_LEAVES, user=user)
-    for schedule in schedules:
+    for schedule in found.schedules:
         if schedule.paused_at is None:
             pause(actor, schedule, f"Paused because the owner {user} may no longer run jobs in the team")
-    for sweep in sweeps:
+    for sweep in found.sweeps:
         if sweep.state != Sweep.State.CANCELLED:
             cancel_sweep(actor, sweep)
-    for service in services:
+    for pipeline in found.pipelines:
+        if pipeline.state != Pipeline.State.CANCELLED:
+            cancel_pipeline(actor, pipeline)
+    for service in found.services:
         if service.stopped_at is not None:
             continue
         service.stopped_at = now_from_database()
@@ -269,7 +298,7 @@ def _cancel(actor: User | None, work: Work) -> None:
             actor=actor, verb="service.change", target=service, tenant=service.tenant, after={"stopped": True}
         )
         wake_service(service.pk)
-    ending = [job for job in jobs if job.kind != Job.Kind.REPLICA]
+    ending = [job for job in found.jobs if job.kind != Job.Kind.REPLICA]
     running = [job for job in ending if job.state not in Job.WAITING]
     waiting = [job for job in ending if job.state in Job.WAITING]
     cancel_waiting_within(actor=actor, jobs=waiting, why=why)
@@ -284,11 +313,10 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
     Work that names secrets keeps its owner and waits. Raises Refused if `to` may not submit in one or more of the
     teams.
     """
-    jobs, services, schedules, sweeps = _lock(work)
+    found = _lock(work)
+    jobs, services, schedules, sweeps = found.jobs, found.services, found.schedules, found.sweeps
     now = now_from_database()
-    _require_new_owner(
-        work.user, to, {row.tenant_id for rows in (jobs, services, schedules, sweeps) for row in rows}
-    )
+    _require_new_owner(work.user, to, found.tenants)
     # Secrets are looked up by name, for the owner, at each start. With a new owner, a program that the former owner
     # wrote could get secrets of the new owner.
     # All revisions count, because a service may be rolled back to any of them.
@@ -313,21 +341,46 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
     Sweep.objects.filter(pk__in=sweep_ids, owner=work.user).update(owner=to, request_key=None)
     for pk in sweep_ids:
         wake_sweep(pk)
+    free_pipelines = _give_pipelines(found.pipelines, work.user, to)
     _note(
         actor,
         work.user,
         to,
-        {"jobs": moved, "services": free_services, "schedules": free_schedules, "sweeps": free_sweeps},
+        {
+            "jobs": moved,
+            "services": free_services,
+            "schedules": free_schedules,
+            "sweeps": free_sweeps,
+            "pipelines": free_pipelines,
+        },
     )
     kept = [
         *(job for job in jobs if job.pk in bound),
         *(one for one in services if one not in free_services),
         *(one for one in schedules if one not in free_schedules),
         *(one for one in sweeps if one not in free_sweeps),
+        *(one for one in found.pipelines if one not in free_pipelines),
     ]
     return HandedOver(
-        len(moved), len(free_services), len(free_schedules), len(free_sweeps), tuple(str(one) for one in kept)
+        len(moved),
+        len(free_services),
+        len(free_schedules),
+        len(free_sweeps),
+        len(free_pipelines),
+        tuple(str(one) for one in kept),
     )
+
+
+def _give_pipelines(pipelines: Sequence[Pipeline], user: User, to: User) -> list[Pipeline]:
+    """Makes `to` the owner of the pipelines of `user` none of whose steps names secrets. Returns these pipelines."""
+    steps = PipelineStep.objects.filter(pipeline__in=pipelines)
+    stay = {step.pipeline_id for step in steps if _names_secrets(step.spec)}
+    free = [one for one in pipelines if one.pk not in stay]
+    ids = [one.pk for one in free]
+    Pipeline.objects.filter(pk__in=ids, owner=user).update(owner=to, request_key=None)
+    for pk in ids:
+        wake_pipeline(pk)
+    return free
 
 
 def _require_new_owner(user: User, to: User, tenants: set[int]) -> None:
@@ -366,11 +419,14 @@ def _give_jobs(jobs: list[Job], to: User, *, by: Message, now: datetime) -> None
 
 
 def _note(
-    actor: User | None, user: User, to: User, moved: Mapping[str, Sequence[Job | Service | Schedule | Sweep]]
+    actor: User | None,
+    user: User,
+    to: User,
+    moved: Mapping[str, Sequence[Job | Service | Schedule | Sweep | Pipeline]],
 ) -> None:
     """Writes one audit event for each team whose work was handed over, so that the team's managers can see it.
 
-    `moved` has the jobs, services, schedules and sweeps that were handed from `user` to `to`, by kind.
+    `moved` has the jobs, services, schedules, sweeps and pipelines that were handed from `user` to `to`, by kind.
     """
     by_tenant: dict[int, dict[str, list[int]]] = defaultdict(dict)
     for kind, rows in moved.items():

@@ -40,6 +40,7 @@ from scheduling.jobs.team_uids import uid_of
 from scheduling.jobs.volumes import volumes_of
 from scheduling.leases.actions import BEGIN, apply_observations, close_never_started
 from scheduling.models import Cluster, Job, Lease, Node, Operation
+from scheduling.pipelines.inputs import inputs_of
 from scheduling.sessions.actions import base_url, token_of
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.roles import Role, leader_of, roles_by_rank
@@ -248,8 +249,8 @@ class _LeaseKey(TypedDict):
 def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
     """Returns the description of a gang that a backend needs to start it on the GPUs of `lease`.
 
-    `log_limit_bytes` is the maximum size of each worker's log. Raises BackendError if a secret, a volume or
-    the code of the job is unavailable.
+    `log_limit_bytes` is the maximum size of each worker's log. Raises BackendError if a secret, a volume,
+    the code of the job or a file of an earlier job is unavailable.
     """
     workers: dict[int, list[tuple[int, str, str, float | None]]] = {}
     resource = ""
@@ -287,6 +288,7 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         endpoint=_endpoint(spec, lease.job),
         secrets=_secrets(lease, spec),
         mounts=volumes_of(lease.job, spec),
+        inputs=inputs_of(lease.job),
         code=code_of(lease.job, spec),
         requirements=spec.requirements,
         container=_container(lease.job, spec),

@@ -7,7 +7,7 @@ from typing import Any
 
 from accounting.core.bulk import insert_rows, update_rows
 from scheduling.core import pubsub
-from scheduling.core.enqueue import wake_service, wake_sweep
+from scheduling.core.enqueue import wake_pipeline, wake_service, wake_sweep
 from scheduling.leases.lifecycle import Event, next_state
 from scheduling.models import Job, JobEvent
 from scheduling.models.event_codes import Message
@@ -84,6 +84,8 @@ class History:
             wake_service(service_id)
         for sweep_id in {job.sweep_id for job in self._jobs.values() if job.sweep_id}:
             wake_sweep(sweep_id)
+        for pipeline_id in {job.pipeline_id for job in self._jobs.values() if job.pipeline_id}:
+            wake_pipeline(pipeline_id)
         for job in self._jobs.values():
             topics |= {
                 f"job:{job.pk}": None,

@@ -18,6 +18,7 @@ from scheduling.models.labels import JobLabel, LabelKey
 from scheduling.models.leases import HeldGpu, Lease, PreemptibleTime
 from scheduling.models.metrics import MetricSample, MetricStream
 from scheduling.models.outbox import Operation
+from scheduling.models.pipelines import Pipeline, PipelineStep, StepNeed
 from scheduling.models.rounds import (
     PolicyState,
     Round,
@@ -66,6 +67,8 @@ __all__ = [
     "Node",
     "NodeChange",
     "Operation",
+    "Pipeline",
+    "PipelineStep",
     "PolicyState",
     "PreemptibleTime",
     "ProcesslessStretch",
@@ -86,6 +89,7 @@ __all__ = [
     "SharingAnalysis",
     "SharingAnomaly",
     "SharingPart",
+    "StepNeed",
     "Sweep",
     "SweepMember",
     "TeamUid",

@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 
 from accounting.models import Membership, Tenant, User
 from scheduling.models.jobs import Job
+from scheduling.models.pipelines import PipelineStep
 from scheduling.models.schedules import Schedule
 from scheduling.models.services import ServiceRevision
 from scheduling.models.sweeps import Sweep
@@ -23,7 +24,7 @@ class CodeUploadQuerySet(models.QuerySet["CodeUpload"]):
         return self.filter(tenant__in=Tenant.objects.visible_to(user, role=Membership.Role.MEMBER))
 
     def unused(self) -> Self:
-        """Returns the uploads that no job with files, no schedule, no service and no sweep needs."""
+        """Returns the uploads that no job with files, no schedule, no service, no sweep and no pipeline needs."""
         jobs = JobCode.objects.filter(upload=models.OuterRef("pk"), job__files_removed_at=None)
         tenant, named = models.OuterRef("tenant"), KT("spec__code__upload")
         schedules = Schedule.objects.kept().filter(tenant=tenant)
@@ -33,7 +34,9 @@ class CodeUploadQuerySet(models.QuerySet["CodeUpload"]):
         in_service = models.Exists(revisions.alias(named=named).filter(named=digest))
         sweeps = Sweep.objects.unfinished().filter(tenant=tenant)
         in_sweep = models.Exists(sweeps.alias(named=named).filter(named=digest))
-        return self.filter(~models.Exists(jobs), ~in_schedule, ~in_service, ~in_sweep)
+        steps = PipelineStep.objects.filter(pipeline__tenant=tenant, pipeline__ended_at=None)
+        in_pipeline = models.Exists(steps.alias(named=named).filter(named=digest))
+        return self.filter(~models.Exists(jobs), ~in_schedule, ~in_service, ~in_sweep, ~in_pipeline)
 
 
 class CodeUpload(models.Model):

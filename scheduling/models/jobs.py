@@ -143,6 +143,11 @@ class Job(models.Model):
         "Sweep", on_delete=models.PROTECT, null=True, related_name="jobs", db_index=False
     )
     sweep_index = models.PositiveIntegerField(null=True)
+    # Only for the jobs of a pipeline: the pipeline, and which of its steps the job is.
+    pipeline = models.ForeignKey(
+        "Pipeline", on_delete=models.PROTECT, null=True, related_name="jobs", db_index=False
+    )
+    step_index = models.PositiveIntegerField(null=True)
     # The job whose spec was submitted again, perhaps with changes. Nothing looks for clones, so there is no index.
     cloned_from = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, related_name="+", db_index=False
@@ -199,6 +204,11 @@ class Job(models.Model):
                 condition=models.Q(sweep__isnull=False),
                 name="job_of_a_sweep",
             ),
+            models.Index(
+                fields=["pipeline", "step_index"],
+                condition=models.Q(pipeline__isnull=False),
+                name="job_of_a_pipeline",
+            ),
         ]
         constraints = [
             models.CheckConstraint(
@@ -238,6 +248,17 @@ class Job(models.Model):
                 name="a_job_of_a_sweep_has_its_index",
                 condition=models.Q(sweep=None, sweep_index=None)
                 | models.Q(sweep__isnull=False, sweep_index__isnull=False, kind="training"),
+            ),
+            models.UniqueConstraint(
+                name="one_living_job_a_step",
+                fields=["pipeline", "step_index"],
+                condition=models.Q(pipeline__isnull=False)
+                & ~models.Q(state__in=["succeeded", "failed", "cancelled"]),
+            ),
+            models.CheckConstraint(
+                name="a_job_of_a_pipeline_has_its_step",
+                condition=models.Q(pipeline=None, step_index=None)
+                | models.Q(pipeline__isnull=False, step_index__isnull=False, kind="training"),
             ),
             models.CheckConstraint(
                 name="a_bare_pod_is_one_worker_that_ends",

@@ -13,7 +13,15 @@ from tests.clients.parsing import parsed
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "clients" / "python" / "README.md"]
 # What stands for a value of the reader's.
-VALUES = {"NUMBER": "3", "JOB": "17", "SESSION": "17", "SERVICE": "3", "SCHEDULE": "3", "SWEEP": "3"}
+VALUES = {
+    "NUMBER": "3",
+    "JOB": "17",
+    "SESSION": "17",
+    "SERVICE": "3",
+    "SCHEDULE": "3",
+    "SWEEP": "3",
+    "PIPELINE": "3",
+}
 
 
 def shown() -> set[str]:
@@ -40,7 +48,7 @@ def test_the_documentation_shows_commands() -> None:
 @pytest.mark.parametrize("line", sorted(shown()))
 def test_it_is_accepted(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("job.yaml", "train.sh", "train.sbatch"):
+    for name in ("job.yaml", "pipeline.yaml", "train.sh", "train.sbatch"):
         Path(name).write_text("name: test\ncommand: 'true'\n")
     words = [VALUES.get(word, word) for word in shlex.split(line)]
     parsed(line if ">" in words else shlex.join(words))

@@ -12,7 +12,8 @@ import pytest
 from fairlot_client.cli.code import packed
 from fairlot_client.cli.commands.sweeps import value_of
 from fairlot_client.errors import ConnectionFailed
-from scheduling.models import CodeUpload, Job, Sweep
+from scheduling.models import CodeUpload, Job, Pipeline, Sweep
+from scheduling.pipelines.definition import Definition
 from tests.portal.scene import Scene
 
 
@@ -143,3 +144,37 @@ def test_a_download_that_breaks_off_leaves_no_file_of_that_name(
         done = fairlot(scene.people.bob, "files", "get", scene.job.pk, "work/model.pt", to)
         assert (done.exit_code == 0, to.exists()) == (not breaks, not breaks)
     assert to.read_bytes() == b"abc"
+
+
+PIPELINE = "name: digits\nsteps:\n  a: {command: go}\n  b: {needs: [a], command: go}\n"
+
+
+def test_a_pipeline_is_submitted_listed_cancelled_and_run_again(
+    scene: Scene, fairlot, tmp_path: Path
+) -> None:
+    bob, file = scene.people.bob, tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE)
+    done = fairlot(bob, "pipeline", "submit", file)
+    made = Pipeline.objects.latest("pk")
+    assert (done.exit_code, done.stdout) == (0, f"{made.pk}\n")
+    assert "2 pending" in fairlot(bob, "pipeline", "list").stdout
+    assert "a pending" in fairlot(bob, "pipeline", "show", "digits").stdout
+    assert Definition.from_yaml(
+        fairlot(bob, "pipeline", "show", made.pk, "--yaml").stdout
+    ) == Definition.from_yaml(PIPELINE)
+    assert fairlot(bob, "pipeline", "rerun", "digits").exit_code == 1
+    assert fairlot(scene.people.charlie, "pipeline", "show", made.pk).exit_code == 4
+    assert fairlot(bob, "pipeline", "cancel", "digits").exit_code == 0
+    assert fairlot(bob, "pipeline", "rerun", "--from", "b", "digits").exit_code == 0
+    file.write_text(PIPELINE.replace("[a]", "[z]"))
+    done = fairlot(bob, "pipeline", "submit", file)
+    assert (done.exit_code != 0, "z is no step of this pipeline" in done.stderr) == (True, True)
+
+
+def test_a_job_that_needs_another_becomes_a_pipeline_of_one_step(scene: Scene, fairlot) -> None:
+    done = fairlot(scene.people.bob, "submit", "--needs", scene.job.pk, "-n", "after", "--", "go")
+    made = Pipeline.objects.latest("pk")
+    assert (done.exit_code, done.stdout, made.name) == (0, f"{made.pk}\n", "after")
+    assert made.steps.get().needs.get().job == scene.job
+    done = fairlot(scene.people.bob, "submit", "--needs", scene.other.pk, "--", "go")
+    assert f"job {scene.other.pk} is no job of Astro" in done.stderr

@@ -30,6 +30,8 @@ from scheduling.models import (
     Trade,
     Volume,
 )
+from scheduling.pipelines.actions import create_pipeline
+from scheduling.pipelines.definition import Definition
 from scheduling.schedules.actions import Terms, create_schedule
 from scheduling.services.actions import create_service
 from scheduling.sessions.actions import start_session
@@ -77,8 +79,8 @@ class Scene:
 
 
 def with_a_session(scene: Scene) -> Scene:
-    """Creates a notebook session of Bob's in Astro, which waits for GPUs, and a sweep, which has no jobs yet. Returns
-    the scene."""
+    """Creates a notebook session of Bob's in Astro, which waits for GPUs, and a sweep and a pipeline, which have no
+    jobs yet. Returns the scene."""
     spec = JobSpec(name="supernova-notes", command="serve", port=8000)
     people = scene.people
     start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
@@ -89,6 +91,13 @@ def with_a_session(scene: Scene) -> Scene:
         spec=JobSpec(name="supernova-tune", command="train {lr}"),
         parameters=Parameters("grid", grid={"lr": [0.1, 0.01]}),
         rules=Rules(metric="loss"),
+    )
+    steps = {"prepare": {"command": "go"}, "train": {"command": "train", "needs": ["prepare", scene.job.pk]}}
+    create_pipeline(
+        actor=people.bob,
+        tenant=people.astro,
+        cluster=scene.world.cluster,
+        definition=Definition.parse({"name": "supernova-line", "steps": steps}),
     )
     return scene
 

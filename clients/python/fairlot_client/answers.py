@@ -414,6 +414,7 @@ class HandedOver(TypedDict):
     services: int
     schedules: int
     sweeps: int
+    pipelines: int
     kept: list[str]
 
 
@@ -681,6 +682,45 @@ class NodeState(TypedDict):
     state: str
     state_reason: str
     drain_deadline: str | None
+
+
+class Pipeline(TypedDict):
+    id: int
+    name: str
+    team: str
+    owner: str
+    cluster: str
+    state: Literal["running", "succeeded", "failed", "cancelled"]
+    counts: dict[str, int]
+    trouble: str
+    created_at: str
+    ended_at: str | None
+
+
+class PipelineInFull(TypedDict):
+    id: int
+    name: str
+    team: str
+    owner: str
+    cluster: str
+    state: Literal["running", "succeeded", "failed", "cancelled"]
+    counts: dict[str, int]
+    trouble: str
+    created_at: str
+    ended_at: str | None
+    steps: list[PipelineStep]
+    definition: str
+
+
+class PipelineStep(TypedDict):
+    """A step of a pipeline. `job_id` is its latest job; null before the first one is submitted."""
+
+    name: str
+    state: Literal["pending", "active", "succeeded", "failed", "cancelled", "skipped"]
+    reason: str
+    needs: list[StepNeed]
+    attempts: int
+    job_id: int | None
 
 
 class Policy(TypedDict):
@@ -1107,6 +1147,15 @@ class StatementTable(TypedDict):
     totals: list[dict[str, Any]]
 
 
+class StepNeed(TypedDict):
+    """What a step needs: the end of another step, or of a job outside the pipeline."""
+
+    step: str | None
+    job: int | None
+    when: Literal["success", "failure", "always"]
+    files: bool
+
+
 class Subscription(TypedDict):
     report: Literal[
         "statement",
@@ -1328,7 +1377,7 @@ class Volume(TypedDict):
 
 
 class Work(TypedDict):
-    """The numbers of unfinished jobs and sweeps, sessions, services and schedules that a user has in a team."""
+    """The numbers of unfinished jobs, sweeps, pipelines and sessions, services and schedules of a user in a team."""
 
     running_jobs: int
     waiting_jobs: int
@@ -1336,3 +1385,4 @@ class Work(TypedDict):
     services: int
     schedules: int
     sweeps: int
+    pipelines: int

@@ -421,6 +421,77 @@ def run_failed_members(sweep_id: int) -> Call[answers.Sweep]:
     return Call("POST", filled("/sweeps/{sweep_id}/run-failed", sweep_id=sweep_id))
 
 
+def list_pipelines(
+    *,
+    team: str | None = None,
+    owner: str | None = None,
+    state: Literal["running", "succeeded", "failed", "cancelled"] | None = None,
+    before: int | None = None,
+    page_size: int | None = None,
+) -> Pages[answers.Pipeline]:
+    """Returns one page of the pipelines of the caller's teams, newest first."""
+    return Pages(
+        Call(
+            "GET",
+            "/pipelines",
+            query=given(team=team, owner=owner, state=state, before=before, limit=page_size),
+        ),
+        "before",
+    )
+
+
+def create_pipeline(
+    *,
+    idempotency_key: str | None = None,
+    pipeline: dict[str, Any] | str | Unset | None = UNSET,
+    spec: dict[str, Any] | str | Unset | None = UNSET,
+    needs: list[Any] | Unset = UNSET,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    even_if_never: bool | Unset = UNSET,
+) -> Call[answers.PipelineInFull]:
+    """Creates a pipeline that the caller owns.
+
+    Each job is submitted once what it needs has ended.
+
+    A call that repeats an Idempotency-Key returns the pipeline of the first call.
+    """
+    return Call(
+        "POST",
+        "/pipelines",
+        takes_key=True,
+        key=idempotency_key,
+        body=set_fields(
+            pipeline=pipeline, spec=spec, needs=needs, team=team, cluster=cluster, even_if_never=even_if_never
+        ),
+    )
+
+
+def get_pipeline(pipeline_id: int) -> Call[answers.PipelineInFull]:
+    """Returns a pipeline with its steps and its definition."""
+    return Call("GET", filled("/pipelines/{pipeline_id}", pipeline_id=pipeline_id))
+
+
+def cancel_pipeline(pipeline_id: int) -> Call[answers.Pipeline]:
+    """Cancels a pipeline and all its jobs.
+
+    Cancelling a pipeline that has ended has no effect.
+    """
+    return Call("POST", filled("/pipelines/{pipeline_id}/cancel", pipeline_id=pipeline_id))
+
+
+def run_pipeline_again(pipeline_id: int, *, step: str | Unset = UNSET) -> Call[answers.Pipeline]:
+    """Runs steps of an ended pipeline again, as new jobs; all other steps keep their results.
+
+    Refused (409) while the pipeline runs, and without `step` if no step has failed.
+    """
+    return Call(
+        "POST",
+        filled("/pipelines/{pipeline_id}/run-again", pipeline_id=pipeline_id),
+        body=set_fields(step=step),
+    )
+
+
 def list_services(
     *,
     team: str | None = None,
@@ -2064,7 +2135,7 @@ def withdraw_volume(cluster: str, volume_id: int) -> Call[None]:
 
 
 def get_work(username: str, *, team: str) -> Call[answers.Work]:
-    """Returns how many unfinished jobs, sweeps, sessions, services and schedules a user has in a team.
+    """Returns how many unfinished jobs, sweeps, pipelines, sessions, services and schedules a user has in a team.
 
     The user may already have left the team. For managers and admins.
     """
@@ -2116,6 +2187,11 @@ class Operations:
     list_sweep_members_file = Method(list_sweep_members_file)
     cancel_sweep = Method(cancel_sweep)
     run_failed_members = Method(run_failed_members)
+    list_pipelines = PagedMethod(list_pipelines)
+    create_pipeline = Method(create_pipeline)
+    get_pipeline = Method(get_pipeline)
+    cancel_pipeline = Method(cancel_pipeline)
+    run_pipeline_again = Method(run_pipeline_again)
     list_services = PagedMethod(list_services)
     create_service = Method(create_service)
     get_service = Method(get_service)

@@ -21,7 +21,7 @@ router = Router(tags=["Teams"])
 
 @router.get("/work/{username}", response=schemas.Work, url_name="work")
 def work(request: ApiRequest, username: str, team: str) -> dict[str, int]:
-    """Returns how many unfinished jobs, sweeps, sessions, services and schedules a user has in a team.
+    """Returns how many unfinished jobs, sweeps, pipelines, sessions, services and schedules a user has in a team.
 
     The user may already have left the team. For managers and admins.
     """
@@ -48,7 +48,7 @@ def hand_over(request: ApiRequest, username: str, new: schemas.HandOver) -> dict
 def _managed(request: ApiRequest, team: str, username: str) -> tuple[Tenant, User]:
     tenant = get_object_or_404(changeable_where(request.auth, "member.change"), slug=team)
     user = get_object_or_404(User, username=username)
-    theirs = (user.memberships, user.jobs, user.schedules, user.services, user.sweeps)
+    theirs = (user.memberships, user.jobs, user.schedules, user.services, user.sweeps, user.pipelines)
     if not any(rows.filter(tenant=tenant).exists() for rows in theirs):
         raise Http404
     return tenant, user

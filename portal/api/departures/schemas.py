@@ -8,7 +8,7 @@ from portal.api.fields import Line
 
 
 class Work(Schema):
-    """The numbers of unfinished jobs and sweeps, sessions, services and schedules that a user has in a team."""
+    """The numbers of unfinished jobs, sweeps, pipelines and sessions, services and schedules of a user in a team."""
 
     running_jobs: int = 0
     waiting_jobs: int = 0
@@ -16,6 +16,7 @@ class Work(Schema):
     services: int = 0
     schedules: int = 0
     sweeps: int = 0
+    pipelines: int = 0
 
 
 class HandOver(Schema):
@@ -30,6 +31,8 @@ class HandedOver(Schema):
     services: int
     schedules: int
     sweeps: int
+    pipelines: int
     kept: list[str] = Field(
-        description="Names of jobs, services, schedules and sweeps that were not handed over because they use secrets."
+        description="Names of jobs, services, schedules, sweeps and pipelines that were not handed over, because they"
+        " use secrets."
     )

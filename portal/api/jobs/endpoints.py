@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from django.conf import settings
 from django.db.models import QuerySet
@@ -347,7 +347,14 @@ def read_spec(spec: dict[str, Any] | str) -> JobSpec:
     return JobSpec.from_yaml(spec) if isinstance(spec, str) else JobSpec.parse(spec)
 
 
-def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant, Cluster]:
+class Placed(Protocol):
+    """A submission that names a team and a cluster; either may be empty."""
+
+    team: str
+    cluster: str
+
+
+def place_of(user: User, new: Placed) -> tuple[Tenant, Cluster]:
     """Returns the team and the cluster of a submission.
 
     If the submission names no team, the user's only team is used. If it names no cluster, the only attached cluster is

@@ -190,6 +190,10 @@ class KubernetesBackend:
         Does nothing if this epoch was already started or stopped, or if the job has a later epoch. Raises BackendError
         if the gang cannot start, for example because its Job has already ended.
         """
+        if gang.inputs and not self._checkpoint_claim:
+            raise BackendError(
+                "the files of earlier jobs cannot be read, because this cluster has no claim for checkpoints"
+            )
         gang = with_code(gang)
         pod = objects.Pod(
             image=gang.environment_name,
@@ -204,6 +208,7 @@ class KubernetesBackend:
             endpoint=gang.endpoint,
             secrets=gang.secrets,
             mounts=gang.mounts,
+            inputs=gang.inputs,
             container=gang.container,
         )
         nodes = [worker.node for worker in sorted(gang.workers, key=lambda worker: worker.rank)]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from scheduling.backends.base import DEFAULT_CONTAINER, NO_SECRETS, Container, Endpoint, Mount, Secrets
+from scheduling.backends.base import DEFAULT_CONTAINER, NO_SECRETS, Container, Endpoint, Input, Mount, Secrets
 from scheduling.backends.kubernetes import claims, podgroups, probes, rendezvous, secret_objects
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT
@@ -53,6 +53,7 @@ USER = 1000
 # An ended Job is kept for this long, so that no late request can create it again.
 TOMBSTONE_SECONDS = 24 * 3600
 # Folders in a worker: CHECKPOINTS survives its attempts, and SHARED_MEMORY is shared by its processes.
+INPUTS = "/inputs"  # below it, a folder for each earlier job whose files the pod may read
 CHECKPOINTS, SHARED_MEMORY = "/checkpoint", "/dev/shm"  # noqa: S108
 RANK = "FAIRLOT_RANK"
 # The activeDeadlineSeconds of a pod that must end: the smallest allowed value, which no other client would set.
@@ -79,6 +80,7 @@ class Pod:
     endpoint: Endpoint | None = None  # port of the first worker
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
+    inputs: Sequence[Input] = ()
     container: Container = DEFAULT_CONTAINER
 
 
@@ -224,7 +226,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
                 "image": pod.image,
                 "command": [_escape_dollars(part) for part in pod.command],
                 "env": _environment(job_id, pod, workers),
-                "volumeMounts": [mount for mount, _ in volumes],
+                "volumeMounts": [*(mount for mount, _ in volumes), *_inputs(pod)],
                 "resources": _resources(pod),
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -288,6 +290,22 @@ def _volumes(job_id: int, pod: Pod, workers: int) -> list[tuple[Object, Object]]
     return found + secret_objects.folders(job_name(job_id), pod.secrets) + claims.volumes(pod.mounts)
 
 
+def _inputs(pod: Pod) -> list[Object]:
+    """Returns the entries for `volumeMounts` that show the checkpoints of earlier jobs.
+
+    They use the volume of the pod's own checkpoints, because a pod with two volumes for one claim may never start.
+    """
+    return [
+        {
+            "name": "checkpoint",
+            "mountPath": f"{INPUTS}/{one.name}/checkpoint",
+            "subPath": job_name(one.job_id),
+            "readOnly": True,
+        }
+        for one in pod.inputs
+    ]
+
+
 def _in_memory(container: Container) -> Object:
     size = container.shared_memory
     return {"medium": "Memory"} | ({} if size is None else {"sizeLimit": str(size)})
@@ -311,6 +329,7 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
         **probes.variables(pod.endpoint),
         **secret_objects.plain_variables(pod.secrets),
         **claims.variables(pod.mounts),
+        **{one.variable: f"{INPUTS}/{one.name}" for one in pod.inputs},
     }
     from_annotations = {
         RANK: INDEX,

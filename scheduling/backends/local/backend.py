@@ -33,6 +33,7 @@ from scheduling.backends.local import (
     devices,
     environments,
     gpus,
+    inputs,
     isolation,
     job_folder,
     processes,
@@ -452,6 +453,7 @@ class LocalBackend:
         binds = [Bind(path=one.source, writable=not one.read_only) for one in gang.mounts]
         if gang.mounts:
             binds.append(Bind(path=str(volumes.place(files)), writable=False))
+        binds += [Bind(path=str(path), writable=False) for path in inputs.folders(self.root, gang.inputs)]
         if gang.secrets.folders:
             binds.append(Bind(path=str(secret_files.files_of(files, gang.epoch)), writable=False))
         roles: list[tuple[GangRole | None, int]] = [*gang.roles_of_workers()]
@@ -570,6 +572,7 @@ class LocalBackend:
         }
         if gang.mounts:
             ours["FAIRLOT_VOLUMES_DIR"] = str(volumes.place(files))
+        ours |= {one.variable: str(JobFiles(self.root, one.job_id).folder) for one in gang.inputs}
         if gang.secrets.folders:
             ours["FAIRLOT_SECRETS_DIR"] = str(secret_files.files_of(files, gang.epoch))
         if gang.code is not None:

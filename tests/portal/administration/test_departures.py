@@ -88,6 +88,7 @@ def test_a_manager_hands_work_over_by_the_api(scene: Scene, browser_of: Browser)
         "services": 1,
         "schedules": 1,
         "sweeps": 0,
+        "pipelines": 0,
     }
     assert browser_of(people.alice).get("/api/v1/work/charlie?team=astro").status_code == 404
     for user in (people.bob, people.charlie, people.olga):
@@ -102,7 +103,7 @@ def test_a_manager_hands_work_over_by_the_api(scene: Scene, browser_of: Browser)
             f"{name} may not submit jobs in Astro. Choose a member who may submit jobs there."
         )
     done = post(people.alice, to="alice")
-    assert done.json() == {"jobs": 1, "services": 1, "schedules": 1, "sweeps": 0, "kept": []}
+    assert done.json() == {"jobs": 1, "services": 1, "schedules": 1, "sweeps": 0, "pipelines": 0, "kept": []}
     event = AuditEvent.objects.get(verb="member.hand_over")
     assert (event.actor, event.target_name, event.after["owner"]) == (people.alice, "bob", "alice")
 

@@ -28,7 +28,7 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from portal.api.api import api
-from scheduling.models import Session, Sweep
+from scheduling.models import Pipeline, Session, Sweep
 from tests.portal.every_page.test_every_url import arguments, every_name, walk
 from tests.portal.scene import Scene, with_a_session
 
@@ -212,7 +212,8 @@ class Operations:
     def address(self, path: str, operation: dict[str, Any], wrong: dict[str, object] | None = None) -> str:
         known = {
             "job_id": self._scene.job.pk, "service_id": self._scene.service.pk, "session_id": Session.objects.get().pk,
-            "sweep_id": Sweep.objects.get().pk, "schedule_id": self._scene.schedule.pk,
+            "pipeline_id": Pipeline.objects.get().pk, "sweep_id": Sweep.objects.get().pk,
+            "schedule_id": self._scene.schedule.pk,
             "secret_id": self._scene.team_secret.pk,
             "volume_id": self._scene.volume.pk, "limit_id": self._scene.quota.pk, "request_id": self._scene.request.pk,
             "name": self._scene.world.cluster.name, "subject": "waste", "form": "jobs.csv",

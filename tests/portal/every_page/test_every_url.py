@@ -13,7 +13,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from accounting.models import User
 from portal.docs.help import entry_for
-from scheduling.models import Session, Sweep
+from scheduling.models import Pipeline, Session, Sweep
 from tests.portal.scene import SECRETS, Scene, with_a_session
 
 ANONYMOUS, ALICE, BOB, CHARLIE, OLGA, ADA = WHO = ("anonymous", "alice", "bob", "charlie", "olga", "ada")
@@ -268,6 +268,10 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:sessions": API,
     "api-1:session": API_ASTRO,
     "api-1:session_keep": API_POSTED,
+    "api-1:pipelines": API,
+    "api-1:pipeline": API_ASTRO,
+    "api-1:pipeline_cancel": API_POSTED,
+    "api-1:pipeline_run_again": API_POSTED,
     "api-1:sweeps": API,
     "api-1:sweep": API_ASTRO,
     "api-1:sweep_members": API_ASTRO,
@@ -403,6 +407,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "service": scene.service.pk,
         "session": Session.objects.get().pk,
         "sweep": Sweep.objects.get().pk,
+        "pipeline": Pipeline.objects.get().pk,
         "schedule": scene.schedule.pk,
         "job": scene.job.pk, "member": scene.membership.pk, "quota": scene.quota.pk, "token": scene.token.pk,
         "budget": 1,
@@ -422,6 +427,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "service_id": scene.service.pk,
         "session_id": Session.objects.get().pk,
         "sweep_id": Sweep.objects.get().pk,
+        "pipeline_id": Pipeline.objects.get().pk,
         "schedule_id": scene.schedule.pk,
         "slug": "astro",
         "username": "bob",

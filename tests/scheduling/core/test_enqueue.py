@@ -58,6 +58,9 @@ NO_ROUND = {
     "the sweep's next step submits and cancels too": {
         "sweep.cancel", "sweep.create", "sweep.run_again", "sweep.stop",
     },
+    "the pipeline's next step submits and cancels": {
+        "pipeline.cancel", "pipeline.create", "pipeline.run_again",
+    },
     "its jobs come when they are due": {
         "schedule.change", "schedule.create", "schedule.delete", "schedule.pause", "schedule.resume",
     },

@@ -1,4 +1,5 @@
-"""A downgrade keeps the events of retries as texts, because the earlier release does not know their codes."""
+"""A downgrade keeps the events of retries, sweeps and pipelines as texts, because the earlier release does not know
+their codes."""
 
 from __future__ import annotations
 
@@ -6,10 +7,12 @@ import pytest
 
 from tests.upgrading import ALIAS, database_as_of, rows_of, small_cluster
 
-BEFORE, AFTER = ("scheduling", "0072_code_uploads"), ("scheduling", "0076_cloned_jobs")
+BEFORE, AFTER = ("scheduling", "0072_code_uploads"), ("scheduling", "0079_pipelines_beside_many_jobs")
 TEXTS = {
     "submitted_by_sweep": ("", "Submitted by a sweep"),
     "sweep_stopped": ("", "Cancelled: its sweep met the stop rule"),
+    "submitted_by_pipeline": ("", "Submitted by a pipeline"),
+    "pipeline_cancelled": ("", "Cancelled with its pipeline"),
     "failed": ("failed", ""),
     "retried": ("", "Failed; the job starts again"),
     "resumed": ("", "Resumed from a checkpoint"),

@@ -54,6 +54,10 @@ def sweep_id_of(app: App, text: str) -> int:
     return _by_name(text, "sweep", app.client.list_sweeps, lambda one: one["ended_at"] is None)
 
 
+def pipeline_id_of(app: App, text: str) -> int:
+    return _by_name(text, "pipeline", app.client.list_pipelines, lambda one: one["ended_at"] is None)
+
+
 def _by_name(
     text: str, what: str, listed: Callable[[], Iterable[Mapping[str, Any]]], is_alive: Callable[[Any], bool]
 ) -> int:
@@ -75,7 +79,8 @@ def _only(named: list[Any], text: str, what: str, is_alive: Callable[[Any], bool
 
 
 def argument(kind: str, **options: Any) -> Callable[[Any], Any]:
-    """Returns an argument for the id or name of a job, service, session, schedule or sweep, with completion."""
+    """Returns an argument for the id or name of a job, service, session, schedule, sweep or pipeline, with
+    completion."""
     return click.argument(kind, shell_complete=_completer(kind.rstrip("s")), **options)
 
 
@@ -89,6 +94,7 @@ def _completer(kind: str) -> Callable[[click.Context, click.Parameter, str], lis
                 "session": client.list_sessions,
                 "schedule": client.list_schedules,
                 "sweep": client.list_sweeps,
+                "pipeline": client.list_pipelines,
             }
             found = list(islice(lists[kind](page_size=MOST_COMPLETED), MOST_COMPLETED))
         except Exception:

@@ -42,6 +42,7 @@ FIELDS: list[Column] = [
     ("exit code", "exit_code"), ("meaning", "exit_meaning"), ("steps", "steps_done"),
     ("command", lambda job: job["spec"].get("command")), ("last lines", lambda job: "\n".join(job["last_lines"])),
 ]  # fmt: skip
+PIPELINE: list[Column] = [("id", "id"), ("name", "name"), ("state", "state"), ("team", "team")]
 EVENTS: list[Column] = [("TIME", when("at")), ("ATTEMPT", "attempt"), ("EVENT", "text")]
 
 
@@ -56,9 +57,15 @@ def submitted(
 @click.command(context_settings=WORDS)
 @job_options
 @click.option("--check", is_flag=True, help="Only show whether the job could run, when, and its cost.")
+@click.option(
+    "--needs",
+    type=int,
+    multiple=True,
+    help="Id of a job that must succeed first. Submits a pipeline of one step.",
+)
 @output_option
 @with_app
-def submit(app: App, check: bool, **options: Any) -> None:
+def submit(app: App, check: bool, needs: tuple[int, ...], **options: Any) -> None:
     """Submit a job, and print its id.
 
     COMMAND is a command that the job runs, or a script on this machine. Lines `#FAIRLOT --workers 2` at the head of a
@@ -73,6 +80,9 @@ def submit(app: App, check: bool, **options: Any) -> None:
     if check:
         show_check(app, **options)
         return
+    if needs:
+        submit_after(app, needs, **options)
+        return
     job = submitted(app, **options)
     talk(
         f'Submitted job {job["id"]} "{job["name"]}" for {job["team"]}. Follow it: fairlot logs -f {job["id"]}'
@@ -81,6 +91,26 @@ def submit(app: App, check: bool, **options: Any) -> None:
         click.echo(job["id"])
     else:
         show_one(app, job, FIELDS)
+
+
+def submit_after(
+    app: App,
+    needs: tuple[int, ...],
+    *,
+    file: Any,
+    command: tuple[str, ...],
+    even_if_never: bool,
+    **options: Any,
+) -> None:
+    """Creates the pipeline of one step for a job that needs other jobs, and prints its id."""
+    spec, place = spec_with_code(app, file=file, command=command, options=options)
+    made = app.client.create_pipeline(spec=spec, needs=list(needs), even_if_never=even_if_never, **place)
+    jobs = " and ".join(map(str, needs))
+    talk(f"Pipeline {made['id']} submits the job once {jobs} succeeded: fairlot pipeline show {made['id']}")
+    if app.output == "table":
+        click.echo(made["id"])
+    else:
+        show_one(app, made, PIPELINE)
 
 
 def show_check(app: App, *, file: Any, command: tuple[str, ...], even_if_never: bool, **options: Any) -> None:

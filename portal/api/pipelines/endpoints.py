@@ -1,0 +1,144 @@
+"""Endpoints for pipelines: list, create, read, cancel, and run again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import Http404
+from django.shortcuts import get_object_or_404
+from ninja import Header, Query, Router
+from ninja.responses import Status
+
+from portal.api.fields import AskedKey, PageSize
+from portal.api.jobs.endpoints import place_of, read_spec
+from portal.api.pipelines import schemas
+from portal.user_request import ApiRequest
+from scheduling.models import Pipeline, PipelineStep
+from scheduling.pipelines.actions import cancel_pipeline, create_pipeline, definition_of, run_again
+from scheduling.pipelines.definition import Definition
+from scheduling.spec.job_spec import SpecError
+
+router = Router(tags=["Pipelines"])
+
+
+def visible_pipeline(request: ApiRequest, pipeline_id: int) -> Pipeline:
+    """Returns the pipeline with this id. Raises Http404 if there is none or the caller may not see it."""
+    if pipeline_id >= 2**63:
+        raise Http404
+    seen = Pipeline.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
+    return get_object_or_404(seen, pk=pipeline_id)
+
+
+@router.get("/pipelines", response=schemas.PipelinePage, url_name="pipelines")
+def list_pipelines(
+    request: ApiRequest,
+    filters: Query[schemas.PipelineFilters],
+    before: AskedKey | None = None,
+    limit: PageSize = 50,
+) -> dict[str, Any]:
+    """Returns one page of the pipelines of the caller's teams, newest first."""
+    seen = Pipeline.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
+    wanted = {
+        "tenant__slug": filters.team,
+        "owner__username": filters.owner,
+        "state": filters.state,
+        "pk__lt": before,
+    }
+    seen = seen.filter(**{name: value for name, value in wanted.items() if value})
+    found = list(seen.order_by("-id")[: limit + 1])
+    return {
+        "items": [show(pipeline) for pipeline in found[:limit]],
+        "next": found[limit - 1].pk if len(found) > limit else None,
+    }
+
+
+@router.post("/pipelines", response={201: schemas.PipelineInFull}, url_name="pipelines")
+def create(
+    request: ApiRequest,
+    new: schemas.NewPipeline,
+    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
+) -> Any:
+    """Creates a pipeline that the caller owns. Each job is submitted once what it needs has ended.
+
+    A call that repeats an Idempotency-Key returns the pipeline of the first call.
+    """
+    definition = _definition(new)
+    tenant, cluster = place_of(request.auth, new)
+    pipeline = create_pipeline(
+        actor=request.auth,
+        tenant=tenant,
+        cluster=cluster,
+        definition=definition,
+        request_key=idempotency_key or None,
+        even_if_never=new.even_if_never,
+    )
+    return Status(201, show_in_full(pipeline))
+
+
+@router.get("/pipelines/{int:pipeline_id}", response=schemas.PipelineInFull, url_name="pipeline")
+def get_pipeline(request: ApiRequest, pipeline_id: int) -> dict[str, Any]:
+    """Returns a pipeline with its steps and its definition."""
+    return show_in_full(visible_pipeline(request, pipeline_id))
+
+
+@router.post("/pipelines/{int:pipeline_id}/cancel", response=schemas.Pipeline, url_name="pipeline_cancel")
+def cancel(request: ApiRequest, pipeline_id: int) -> dict[str, Any]:
+    """Cancels a pipeline and all its jobs. Cancelling a pipeline that has ended has no effect."""
+    return show(cancel_pipeline(actor=request.auth, pipeline=visible_pipeline(request, pipeline_id)))
+
+
+@router.post(
+    "/pipelines/{int:pipeline_id}/run-again", response=schemas.Pipeline, url_name="pipeline_run_again"
+)
+def again(request: ApiRequest, pipeline_id: int, asked: schemas.RunAgain) -> dict[str, Any]:
+    """Runs steps of an ended pipeline again, as new jobs; all other steps keep their results.
+
+    Refused (409) while the pipeline runs, and without `step` if no step has failed.
+    """
+    pipeline = visible_pipeline(request, pipeline_id)
+    return show(run_again(actor=request.auth, pipeline=pipeline, step=asked.step))
+
+
+def _definition(new: schemas.NewPipeline) -> Definition:
+    if (new.pipeline is None) == (new.spec is None):
+        raise SpecError({"pipeline": "give either pipeline, or spec with needs"})
+    if new.spec is not None:
+        return Definition.of_job(read_spec(new.spec), new.needs)
+    if new.needs:
+        raise SpecError({"needs": "is only for spec; in a pipeline each step has its needs"})
+    return (
+        Definition.from_yaml(new.pipeline)
+        if isinstance(new.pipeline, str)
+        else Definition.parse(new.pipeline)
+    )
+
+
+def show(pipeline: Pipeline) -> dict[str, Any]:
+    same = ("id", "name", "state", "counts", "trouble", "created_at", "ended_at")
+    return {name: getattr(pipeline, name) for name in same} | {
+        "team": pipeline.tenant.slug,
+        "owner": pipeline.owner.get_username(),
+        "cluster": pipeline.cluster.name,
+    }
+
+
+def show_in_full(pipeline: Pipeline) -> dict[str, Any]:
+    steps = pipeline.steps.prefetch_related("needs__on").order_by("index")
+    return show(pipeline) | {
+        "steps": [show_step(step) for step in steps],
+        "definition": definition_of(pipeline).to_yaml(),
+    }
+
+
+def show_step(step: PipelineStep) -> dict[str, Any]:
+    same = ("name", "state", "reason", "attempts", "job_id")
+    needs = [
+        {
+            "step": need.on.name if need.on else None,
+            "job": None if need.on else need.job_id,
+            "when": need.when,
+            "files": need.files,
+        }
+        for need in step.needs.all()
+    ]
+    return {name: getattr(step, name) for name in same} | {"needs": needs}

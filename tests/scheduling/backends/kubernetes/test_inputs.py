@@ -1,0 +1,32 @@
+"""A pod sees the checkpoints of earlier jobs in the claim of its own checkpoints, and cannot change them."""
+
+from __future__ import annotations
+
+from scheduling.backends.base import Input
+from scheduling.backends.kubernetes import objects
+
+
+def test_a_pod_mounts_the_folders_of_earlier_jobs_read_only_from_one_claim() -> None:
+    inputs = [Input("prepare", 41), Input("job-7", 7)]
+    pod = objects.Pod("image", ["go"], {}, gpus=1, checkpoint_claim="kept", inputs=inputs)
+    spec = objects.new_pod(42, pod, owner="us", attempt=objects.Attempt(1, "t", "A100", ["node"]))["spec"]
+    assert [volume["name"] for volume in spec["volumes"] if "persistentVolumeClaim" in volume] == [
+        "checkpoint"
+    ]
+    [main] = spec["containers"]
+    mounts = {one["mountPath"]: one for one in main["volumeMounts"] if one["name"] == "checkpoint"}
+    assert mounts == {
+        "/checkpoint": {"name": "checkpoint", "mountPath": "/checkpoint", "subPath": objects.job_name(42)},
+        **{
+            f"/inputs/{one.name}/checkpoint": {
+                "name": "checkpoint",
+                "mountPath": f"/inputs/{one.name}/checkpoint",
+                "subPath": objects.job_name(one.job_id),
+                "readOnly": True,
+            }
+            for one in inputs
+        },
+    }
+    told = {one["name"]: one.get("value") for one in main["env"]}
+    assert told["FAIRLOT_INPUT_PREPARE"] == "/inputs/prepare"
+    assert told["FAIRLOT_INPUT_JOB_7"] == "/inputs/job-7"

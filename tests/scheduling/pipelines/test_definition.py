@@ -1,0 +1,116 @@
+"""A definition is read from YAML, refused by name where it is wrong, and written back without loss."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.pipelines.definition import Definition, Need, cycle_in
+from scheduling.spec.job_spec import JobSpec, SpecError
+
+WRITTEN = """
+version: 1
+name: digits
+defaults: {workers: 2, generations: [A100]}
+steps:
+  prepare: {command: python prepare.py, workers: 1}
+  train:
+    needs: [prepare, {job: 12, files: false}]
+    command: python train.py --data $FAIRLOT_INPUT_PREPARE/checkpoint
+  tell:
+    needs: [{step: train, when: failure}]
+    name: bad news
+    command: ./tell
+"""
+
+
+def test_steps_and_needs_are_read_and_written_back() -> None:
+    read = Definition.from_yaml(WRITTEN)
+    assert [step.name for step in read.steps] == ["prepare", "train", "tell"]
+    prepare, train, tell = read.steps
+    assert (prepare.spec.name, prepare.spec.workers, prepare.spec.generations) == (
+        "digits-prepare",
+        1,
+        ["A100"],
+    )
+    assert (train.spec.workers, tell.spec.name) == (2, "bad news")
+    assert train.needs == (Need("prepare"), Need("", 12, files=False))
+    assert tell.needs == (Need("train", when="failure"),)
+    assert Definition.from_yaml(read.to_yaml()) == read
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "says"),
+    [
+        ({"steps": {}}, "steps", "1 to 100"),
+        ({"steps": ["a"]}, "steps", "mapping"),
+        ({"steps": {f"s{n}": {"command": "x"} for n in range(101)}}, "steps", "1 to 100"),
+        ({"stages": 1}, "stages", "not a field of a pipeline"),
+        ({"version": 2}, "version", "must be 1"),
+        ({"name": ""}, "name", "1 to 120"),
+        ({"defaults": {"needs": ["a"]}}, "defaults", "needs"),
+        ({"steps": {"Big": {"command": "x"}}}, "steps.Big", "lower-case"),
+        ({"steps": {"a-": {"command": "x"}}}, "steps.a-", "lower-case"),
+        ({"steps": {"job-7": {"command": "x"}}}, "steps.job-7", "stand for jobs"),
+        ({"steps": {7: {"command": "x"}}}, "steps.7", "lower-case"),
+        ({"steps": {"a": None}}, "steps.a", "mapping of fields"),
+        ({"steps": {"a": {"command": "x", "workers": 0}}}, "steps.a.workers", "1 to 4096"),
+        ({"steps": {"a": {"needs": []}}}, "steps.a.command", "missing"),
+        ({"steps": {"a": {"command": "x", "needs": "b"}}}, "steps.a.needs", "must be a list"),
+        ({"steps": {"a": {"command": "x", "needs": ["b"]}}}, "steps.a.needs", "b is no step of this pipeline"),
+        ({"steps": {"a": {"command": "x", "needs": [True]}}}, "steps.a.needs.0", "the number of a job"),
+        ({"steps": {"a": {"command": "x", "needs": [0]}}}, "steps.a.needs.0", "the number of a job"),
+        ({"steps": {"a": {"command": "x", "needs": [{"job": 1, "step": "a"}]}}}, "steps.a.needs.0", "step or job"),
+        ({"steps": {"a": {"command": "x", "needs": [{"job": 1, "when": "later"}]}}}, "steps.a.needs.0", "failure"),
+        ({"steps": {"a": {"command": "x", "needs": [3, {"job": 3}]}}}, "steps.a.needs", "names job 3 twice"),
+        ({"steps": {"a": {"command": "x", "needs": ["a"]}}}, "steps.a.needs", "a → a"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(changes: dict[str, Any], path: str, says: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        Definition.parse({"name": "digits", "steps": {"a": {"command": "x"}}} | changes)
+    assert says in refused.value.problems[path]
+
+
+def test_steps_that_need_each_other_are_named_in_their_order() -> None:
+    needs = {"a": [], "b": ["d", "a"], "c": ["b"], "d": ["c"], "e": ["b"]}
+    steps = {name: {"command": "x", "needs": wanted} for name, wanted in needs.items()}
+    with pytest.raises(SpecError, match="b → d → c → b"):
+        Definition.parse({"name": "digits", "steps": steps})
+
+
+def test_yaml_that_cannot_be_read_is_refused() -> None:
+    for text in ("steps: [", "a: 1\na: 2", "[]", "x" * 70_000):
+        with pytest.raises(SpecError):
+            Definition.from_yaml(text)
+
+
+def test_a_job_that_needs_jobs_is_a_pipeline_of_one_step() -> None:
+    spec = JobSpec(name="after", command="x")
+    made = Definition.of_job(spec, [3, {"job": 4, "when": "always"}])
+    assert [step.needs for step in made.steps] == [(Need("", 3), Need("", 4, "always"))]
+    assert Definition.from_yaml(made.to_yaml()) == made
+    for wrong in (["train"], "3", [3, 3]):
+        with pytest.raises(SpecError) as refused:
+            Definition.of_job(spec, wrong)
+        assert list(refused.value.problems) == ["needs"] or "needs.0" in refused.value.problems
+
+
+NAMES = [*"abcdef"]
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.lists(st.sampled_from(NAMES), max_size=3)))
+def test_a_circle_is_found_if_and_only_if_no_order_exists(needs: dict[str, list[str]]) -> None:
+    found = cycle_in(needs)
+    left = {name: set(wanted) & needs.keys() for name, wanted in needs.items()}
+    while free := [name for name, wanted in left.items() if not wanted]:
+        left = {name: wanted - {*free} for name, wanted in left.items() if name not in free}
+    assert bool(found) == bool(left)
+    for name, after in pairwise(found):
+        assert after in needs[name]
+    if found:
+        assert found[0] == found[-1]
