@@ -4,7 +4,9 @@ to run each task more than once."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 from celery import shared_task
 from django.conf import settings
@@ -27,7 +29,7 @@ from scheduling.clusters.metrics import clusters_to_measure, measure_cluster
 from scheduling.core.enqueue import wake_forecasts, wake_shadow
 from scheduling.core.run_apart import note_failure
 from scheduling.draining.actions import drains_due, end_drain
-from scheduling.execution import output_metrics
+from scheduling.execution import event_metrics, output_metrics
 from scheduling.execution import reconcile as reconciling
 from scheduling.execution.operations import perform_operations
 from scheduling.grants import end_grant
@@ -248,12 +250,15 @@ def measure_use() -> None:
 
 @shared_task
 def read_output() -> None:
-    """Reads the metrics that programs have printed, from the logs of attached clusters."""
-    clusters = Cluster.objects.attached().values_list("id", flat=True)
-    run_each(
-        clusters,
-        lambda cluster_id: output_metrics.read_output(cluster_id=cluster_id, seconds=READ_SECONDS),
-    )
+    """Reads the metrics that programs have printed, from the logs of attached clusters, and those that they have
+    written as event files."""
+    clusters = list(Cluster.objects.attached().values_list("id", flat=True))
+    for read in (output_metrics.read_output, event_metrics.read_events):
+        run_each(clusters, partial(_read_metrics, read))
+
+
+def _read_metrics(read: Callable[..., int], cluster_id: int) -> None:
+    read(cluster_id=cluster_id, seconds=READ_SECONDS)
 
 
 @shared_task

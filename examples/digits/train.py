@@ -275,7 +275,7 @@ def train(
                 summed = summed + np.frombuffer(receive(peer, 8 * (SIZE + 1)))
             state.advance(summed, options.batch)
             right = accuracy(state.parameters, *test)
-            print(f"step {state.step} loss {summed[-1] / options.batch:.4f} accuracy {right:.4f}", flush=True)
+            print(f"step {state.step} loss={summed[-1] / options.batch:.4f} accuracy={right:.4f}", flush=True)
             if state.step % options.checkpoint_every == 0:
                 state.save(file)
     except PeerLost:

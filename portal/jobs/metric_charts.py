@@ -264,8 +264,14 @@ def _path(values: Values, y: Callable[[float], float]) -> str:
 
 
 def _area(points: Mapping[int, Summary], factor: float, y: Callable[[float], float]) -> str:
-    """Returns the SVG path of the area between the lowest and the highest value of each window."""
-    return "".join(
-        f"M{place},{y(point.high * factor):g}H{place + 1}V{y(point.low * factor):g}H{place}Z"
-        for place, point in sorted(points.items())
-    )
+    """Returns the SVG path of the area between the lowest and the highest values, with gaps like those of the line."""
+    parts, run = [], list[int]()
+    for place in [*sorted(points), None]:
+        if run and place != run[-1] + 1:
+            tops = [f"{one + 0.5:g},{y(points[one].high * factor):g}" for one in run]
+            bottoms = [f"{one + 0.5:g},{y(points[one].low * factor):g}" for one in reversed(run)]
+            parts.append(f"M{'L'.join([*tops, *bottoms])}Z")
+            run = []
+        if place is not None:
+            run.append(place)
+    return "".join(parts)

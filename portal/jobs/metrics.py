@@ -29,12 +29,12 @@ MOST_MARKS = 200  # leases, and trades, on one axis
 PERIODS = {"1h": ("Last hour", timedelta(hours=1)), "6h": ("Last 6 hours", timedelta(hours=6)),
            "1d": ("Last day", timedelta(days=1))}  # fmt: skip
 LEFT_OUT = {
-    "names": "{} values of further metrics were left out, because a job may have at most 50 names.",
-    "long_names": "{} values were left out, because their names have more than 40 characters.",
-    "not_numbers": "{} values were not numbers that can be shown, such as NaN or infinity, and were left out.",
-    "bytes": "{} bytes of output were not searched for metrics, because they came too fast.",
-    "damaged": "{} event files do not have TensorBoard's format and were left out.",
-    "files": "{} event files were not read, because a job may have at most 20.",
+    "names": "Values of further metrics that were left out, because a job may have 50 names: {}.",
+    "long_names": "Values that were left out, because their names are too long or not printable: {}.",
+    "not_numbers": "Values that were left out, because they are no numbers, such as NaN or infinity: {}.",
+    "bytes": "Bytes of output that were not searched for metrics, because they came too fast: {}.",
+    "damaged": "Event files that were left out, because they do not have TensorBoard's format: {}.",
+    "files": "Event files that were left out, because a job may have 20: {}.",
 }
 
 
@@ -225,7 +225,7 @@ def gpu_note(job: Job, series: Sequence[Series]) -> str:
         return NO_NVML if job.cluster.backend == Cluster.Backend.LOCAL else NO_SOURCE
     if missing == ["gpu_sm"]:
         return (
-            "These GPUs do not report the activity of their multiprocessors (SM), as GPUs before Hopper do."
+            "The activity of multiprocessors (SM) is not reported here: GPUs before Hopper do not count it."
         )
     return ""
 

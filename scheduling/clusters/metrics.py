@@ -1,4 +1,5 @@
-"""Reads the utilization of allocated GPUs from the Prometheus metrics of Kubernetes clusters."""
+"""Reads the utilization of allocated GPUs, and the metrics of jobs, from the Prometheus servers of Kubernetes
+clusters."""
 
 from __future__ import annotations
 
@@ -18,8 +19,11 @@ from accounting.models import User
 from accounting.notifications.safe_http import NotReachable, check_url
 from scheduling.backends.base import Use
 from scheduling.backends.kubernetes import metrics
+from scheduling.backends.summaries import WINDOW, of_value
 from scheduling.leases.gpu_use import note_gpu_use
-from scheduling.models import Cluster, Lease, MetricsSource
+from scheduling.metrics.recording import Report, few_gpus, note_reports
+from scheduling.metrics.rolling import number_at
+from scheduling.models import Cluster, Lease, MetricsSource, MetricStream
 
 logger = logging.getLogger(__name__)
 
@@ -83,8 +87,41 @@ def measure_cluster(*, cluster_id: int) -> int:
         took = (now_from_database() - asked_at).total_seconds()
         uses = list(_uses(source.cluster, busy, asked_at, took))
         note_gpu_use(cluster_id=cluster_id, uses=uses, seen_at=asked_at)
+        _note_samples(source, asked_at)
     MetricsSource.objects.filter(cluster=cluster_id).update(asked_at=asked_at, trouble=trouble)
     return len(uses)
+
+
+def _note_samples(source: MetricsSource, asked_at: datetime) -> None:
+    """Asks once for the metrics of all gangs of the cluster, and stores a sample of each running one.
+
+    A server that does not know these metrics is no failure: the pages of jobs say what is missing.
+    """
+    try:
+        found = metrics.ask_samples(source.url, to_private=settings.FAIRLOT_METRICS_TO_PRIVATE)
+    except NotReachable as error:
+        logger.info("the samples of %s: %s", source.cluster, error)
+        return
+    reports = []
+    for lease, key in _running(source.cluster):
+        if values := found.get(key):
+            # Pods are told apart by their job, so values from before this attempt may belong to the one before.
+            at = max(filter(None, (asked_at, lease.running_from)))
+            sums = few_gpus({name: of_value(value) for name, value in values.items()})
+            reports.append(Report(lease.job_id, number_at(asked_at, WINDOW), at, sums))
+    if reports:
+        note_reports(source=MetricStream.Source.MACHINE, reports=reports)
+
+
+def _running(cluster: Cluster) -> Iterator[tuple[Lease, tuple[str, str]]]:
+    """Yields the running leases, each with the namespace and the name of its Job."""
+    # Imported here for the same reason as in backend_factory.py.
+    from scheduling.backends.kubernetes.namespaces import name_of  # noqa: PLC0415
+    from scheduling.backends.kubernetes.objects import job_name  # noqa: PLC0415
+
+    leases = Lease.objects.filter(cluster=cluster, state=Lease.State.RUNNING)
+    for lease in leases.select_related("job").defer("job__spec"):
+        yield lease, (name_of(lease.job.tenant_id, cluster.access.namespace_prefix), job_name(lease.job_id))
 
 
 def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float) -> Iterator[Use]:
@@ -97,19 +134,14 @@ def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float)
     An idle gang is reported as idle for WINDOW - `took` seconds before `asked_at`. Leaves out idle gangs whose attempt
     began less than WINDOW seconds before `asked_at`.
     """
-    # Imported here for the same reason as in backend_factory.py.
-    from scheduling.backends.kubernetes.namespaces import name_of  # noqa: PLC0415
-    from scheduling.backends.kubernetes.objects import job_name  # noqa: PLC0415
-
     # Prometheus may have evaluated the query as late as `took` seconds after `asked_at`. Only this time is certain.
     unused_for = metrics.WINDOW - took
     if unused_for <= 0:
         return
     looked_back_to = asked_at - timedelta(seconds=metrics.WINDOW)
-    leases = Lease.objects.filter(cluster=cluster, state=Lease.State.RUNNING)
-    for lease in leases.select_related("job").defer("job__spec"):
+    for lease, key in _running(cluster):
         job = lease.job
-        workers = busy.get((name_of(job.tenant_id, cluster.access.namespace_prefix), job_name(job.pk)), {})
+        workers = busy.get(key, {})
         if not workers.keys() >= set(range(job.workers)):
             continue
         percents = [workers[rank] for rank in range(job.workers)]

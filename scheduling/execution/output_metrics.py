@@ -32,7 +32,7 @@ OUTPUT = MetricStream.Source.OUTPUT
 
 
 @dataclass(frozen=True)
-class _Turn:
+class Turn:
     """A job whose log may have more: its last attempt with processes, and when that one ended."""
 
     job: Job
@@ -44,7 +44,7 @@ class _Turn:
 class _Read:
     """What one reading of a log found."""
 
-    turn: _Turn
+    turn: Turn
     position: int  # where it began
     reached: int
     found: Printed
@@ -63,12 +63,12 @@ def read_output(*, cluster_id: int, seconds: float) -> int:
         logger.warning("the logs of %s cannot be read: %s", cluster, error)
         return 0
     now = now_from_database()
-    turns = _turns(cluster_id, now)
+    turns = turns_of(cluster_id, now)
     known = {
         stream.job_id: stream for stream in MetricStream.objects.filter(source=OUTPUT, job__in=list(turns))
     }
     long_ago = now - timedelta(days=1)
-    due = [turn for job, turn in turns.items() if _is_due(turn, known.get(job))]
+    due = [turn for job, turn in turns.items() if is_due(turn, known.get(job))]
     due.sort(key=lambda turn: _read_at(known.get(turn.job.pk)) or long_ago)
     begun, read = time.monotonic(), 0
     while due and time.monotonic() - begun < seconds:
@@ -80,7 +80,7 @@ def read_output(*, cluster_id: int, seconds: float) -> int:
     return read
 
 
-def _turns(cluster_id: int, now: datetime) -> dict[int, _Turn]:
+def turns_of(cluster_id: int, now: datetime) -> dict[int, Turn]:
     """Returns the jobs that have run in the last time, by their ids."""
     lately = Q(state__in=Lease.HOLDING) | Q(held_until__gt=now - LOOKED_BACK)
     leases = Lease.objects.filter(lately, cluster=cluster_id, running_from__isnull=False)
@@ -88,13 +88,13 @@ def _turns(cluster_id: int, now: datetime) -> dict[int, _Turn]:
     attempts: dict[int, int] = dict(ends.values_list("job", "attempt"))
     last = leases.filter(job__in=list(attempts)).annotate(until=F("held_until")).select_related("job")
     return {
-        lease.job_id: _Turn(lease.job, lease.epoch, lease.held_until)
+        lease.job_id: Turn(lease.job, lease.epoch, lease.held_until)
         for lease in last.defer("job__spec")
         if attempts[lease.job_id] == lease.epoch
     }
 
 
-def _is_due(turn: _Turn, stream: MetricStream | None) -> bool:
+def is_due(turn: Turn, stream: MetricStream | None) -> bool:
     if turn.job.files_removed_at is not None or (stream is not None and stream.is_complete):
         return False
     read_at = _read_at(stream)
@@ -109,7 +109,7 @@ def _position(stream: MetricStream | None) -> int:
     return int(stream.position.get("offset", 0)) if stream is not None else 0
 
 
-def _read(backend: Backend, turn: _Turn, position: int, now: datetime) -> _Read | None:
+def _read(backend: Backend, turn: Turn, position: int, now: datetime) -> _Read | None:
     """Reads the next part of a job's log. Returns None if it cannot be read now."""
     found = Printed()
     begin = position

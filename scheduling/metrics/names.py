@@ -26,7 +26,7 @@ KINDS = {
     "gpu_sm": Kind("GPU multiprocessor activity", "%"),
     "gpu_memory": Kind("GPU memory", "bytes"),
     "gpu_power": Kind("GPU power", "W"),
-    "cpus": Kind("Processors in use", "processors"),
+    "cpus": Kind("Processors in use", "CPUs"),
     "memory": Kind("Memory of the workers", "bytes"),
     "steps_per_second": Kind("Steps per second", "steps/s"),
 }

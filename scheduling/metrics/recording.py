@@ -59,6 +59,12 @@ def note_samples(*, cluster_id: int, samples: Sequence[Sample], seen_at: datetim
 
 
 @transaction.atomic(durable=True)
+def note_reports(*, source: str, reports: Sequence[Report]) -> None:
+    """Stores reports of jobs. A window that is stored already is left as it is."""
+    store(lock_streams(source, {report.job_id for report in reports}), reports)
+
+
+@transaction.atomic(durable=True)
 def _note(cluster_id: int, samples: Sequence[Sample], seen_at: datetime) -> None:
     jobs: dict[Any, int] = dict(
         Lease.objects.filter(

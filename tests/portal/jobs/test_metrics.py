@@ -94,9 +94,9 @@ def test_hostile_names_are_text_and_what_was_left_out_is_said(scene: Scene, bob:
         store(streams, [])
     page = page_of(bob, scene.job)
     assert "<script>alert" not in page
-    assert "1,234 values were not numbers" in page
-    assert "2 values of further metrics were left out" in page
-    assert "7 bytes of output" in page
+    assert "such as NaN or infinity: 1,234." in page
+    assert "a job may have 50 names: 2." in page
+    assert "they came too fast: 7." in page
 
 
 def test_jobs_are_compared_from_their_starts_on_and_others_jobs_do_not_exist(

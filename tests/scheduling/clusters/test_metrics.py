@@ -21,6 +21,7 @@ from scheduling import tasks
 from scheduling.backends.kubernetes import metrics
 from scheduling.backends.kubernetes.objects import job_name, pod_name
 from scheduling.clusters.metrics import set_metrics_source
+from scheduling.metrics.reading import read_metrics_of
 from scheduling.models import Cluster, ClusterAccess, GpuUse, IdleStretch, Job, MetricsSource
 from tests.scheduling.world import World, start, world
 
@@ -31,6 +32,7 @@ class Prometheus:
 
     url: str = ""
     series: list[tuple[dict[str, str], str]] = field(default_factory=list)
+    samples: list[tuple[dict[str, str], str]] = field(default_factory=list)  # of the metrics of jobs
     asked: list[str] = field(default_factory=list)
     instead: tuple[int, bytes] | None = None
 
@@ -38,8 +40,11 @@ class Prometheus:
         parts = urlsplit(path)
         if parts.path != "/prometheus/api/v1/query":
             return 404, b"not found"
-        self.asked += parse_qs(parts.query)["query"]
-        result = [{"metric": labels, "value": [1767225600.123, value]} for labels, value in self.series]
+        [query] = parse_qs(parts.query)["query"]
+        wants_samples = query == metrics.SAMPLES_QUERY
+        self.asked += [] if wants_samples else [query]
+        series = self.samples if wants_samples else self.series
+        result = [{"metric": labels, "value": [1767225600.123, value]} for labels, value in series]
         told = {"status": "success", "data": {"resultType": "vector", "result": result}}
         return self.instead or (200, json.dumps(told).encode())
 
@@ -253,3 +258,32 @@ def test_admins_alone_say_where_it_is_asked(lab: World, prometheus: Prometheus) 
     assert set_metrics_source(actor=people.ada, cluster=cluster, url="") is None
     assert not MetricsSource.objects.exists()
     assert AuditEvent.objects.filter(verb="cluster.metrics").count() == 2
+
+
+def test_the_metrics_of_each_running_job_are_stored(lab: World, prometheus: Prometheus) -> None:
+    job, other = running(lab, gpus=2), running(lab, gpus=1)
+    set_metrics_source(actor=lab.people.ada, cluster=attached(lab), url=prometheus.url)
+
+    def gpu(name: str, index: int, value: str, **labels: str) -> tuple[dict[str, str], str]:
+        return of(job, 0, value, __name__=name, Hostname="n1", gpu=str(index), **labels)
+
+    prometheus.samples = [
+        gpu("DCGM_FI_DEV_GPU_UTIL", 0, "40"), gpu("DCGM_FI_DEV_GPU_UTIL", 1, "1e9"),
+        gpu("DCGM_FI_PROF_SM_ACTIVE", 0, "0.25"), gpu("DCGM_FI_DEV_FB_USED", 0, "1024"),
+        gpu("DCGM_FI_DEV_POWER_USAGE", 1, "NaN"), gpu("DCGM_FI_DEV_POWER_USAGE", 0, "300.5"),
+        gpu("DCGM_FI_PROF_SM_ACTIVE", 0, "0.5", GPU_I_ID="3"), gpu("SOMETHING_ELSE", 0, "1"),
+        of(job, 0, "1.5", metric="cpus"), of(job, 1, "2", metric="cpus"), of(job, 0, "-1", metric="memory"),
+        of(other, 0, "7", __name__="DCGM_FI_DEV_GPU_UTIL", Hostname="x" * 500, gpu="0"),
+        ({"namespace": "elsewhere", "pod": f"{job_name(job.pk)}-0", "metric": "memory"}, "5"),
+    ]  # fmt: skip
+    for _ in range(2):  # both within the same window, or the second in a later one
+        tasks.measure_use()
+    found = {one.name: one.whole.mean for one in read_metrics_of([job.pk])[job.pk].series}
+    assert found == {
+        "gpu_utilisation@n1/0": 40.0, "gpu_utilisation@n1/1": 100.0, "gpu_sm@n1/0": 25.0,
+        "gpu_memory@n1/0": 2.0**30, "gpu_power@n1/0": 300.5, "gpu_sm@n1/0-3": 50.0, "cpus": 3.5, "memory": 0.0,
+    }  # fmt: skip
+    assert other.pk not in read_metrics_of([other.pk])
+    prometheus.instead = 200, b"{}"
+    tasks.measure_use()
+    assert MetricsSource.objects.get().trouble
