@@ -60,7 +60,7 @@ def note_samples(*, cluster_id: int, samples: Sequence[Sample], seen_at: datetim
 
 @transaction.atomic(durable=True)
 def note_reports(*, source: str, reports: Sequence[Report]) -> None:
-    """Stores reports of jobs. A window that is stored already is left as it is."""
+    """Stores reports of jobs. Ignores windows that are stored already."""
     store(lock_streams(source, {report.job_id for report in reports}), reports)
 
 
