@@ -8,7 +8,7 @@ tests := tests
 # tests/conftest.py orders the tests.
 processes := 4
 spread := --dist loadgroup --no-loadscope-reorder
-# Settings of Django for `make lint`, which connects to nothing.
+# Settings of Django for commands that connect to nothing.
 unconnected := SECRET_KEY=only-for-the-linters-which-sign-and-connect-to-nothing \
 	DATABASE_URL=postgresql://nobody@127.0.0.1:9/none REDIS_URL=redis://127.0.0.1:9/0
 
@@ -53,6 +53,7 @@ format: bootstrap ## format Python and templates
 bench: bootstrap ## measure timings, which are never part of a test
 	@$(python) -m embedded run -- $(python) manage.py bench $(ARGS)
 	@$(python) -m tests.bench_ratios
+	@$(unconnected) $(python) -m tests.bench_logs
 	@$(python) -m tests.fairshare.bench_decide
 	@$(python) -m tests.fairshare.bench_growth
 	@$(python) -m tests.fairshare.bench_trades

@@ -33,6 +33,8 @@ NAMES = {
     "GET /jobs/{job_id}/events": "list_job_events",
     "GET /jobs/{job_id}/log": "read_job_log",
     "GET /jobs/{job_id}/metrics": "get_job_metrics",
+    "GET /jobs/{job_id}/log/lines": "read_job_log_lines",
+    "GET /jobs/{job_id}/log/search": "search_job_log",
     "GET /jobs/{job_id}/scheduling": "explain_job",
     "GET /jobs/{job_id}/gpu-use": "get_job_gpu_use",
     "POST /jobs/{job_id}/snooze": "snooze_job",

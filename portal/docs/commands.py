@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "home": ("fairlot list --mine", "fairlot share"),
     "submit": ("fairlot submit -f job.yaml", "fairlot submit --check -f job.yaml"),
     "job": ("fairlot show {pk}", "fairlot why {pk}", "fairlot logs -f {pk}", "fairlot cancel {pk}"),
-    "job_log": ("fairlot logs -f {pk}",),
+    "job_log": ("fairlot logs -f {pk}", "fairlot logs --all {pk}", "fairlot logs --grep TEXT -C 3 {pk}"),
     "job_events": ("fairlot events {pk}",),
     "job_metrics": ("fairlot metrics {pk}", "fairlot metrics {pk} --points 500 -o json"),
     "job_edit": ("fairlot edit {pk} --priority 10",),

@@ -1,4 +1,4 @@
-"""Reads, splits and searches logs for pages.
+"""Reads a worker's log and splits it for pages.
 
 A log is split into pieces, each with its byte offset. A piece is a line with its line end, or a part of a long line.
 The pieces in the order of their offsets make up the log, without gaps or repetition. Invalid UTF-8 is shown as �.
@@ -6,27 +6,21 @@ The pieces in the order of their offsets make up the log, without gaps or repeti
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-import re2
 from django.db.models import Max
 
 from accounting.core.clock import now_from_database
 from scheduling.backends.base import Backend
+from scheduling.backends.logtimes import Moment, Times
 from scheduling.models import Job, Lease
-from scheduling.spec.job_spec import why_no_pattern
 
 READ = 64 * 1024
 # The last lines of a job may arrive this long after its end.
 STRAGGLERS = timedelta(minutes=5)
 LONGEST_PIECE = 8 * 1024  # bytes; a longer line is cut into several pieces
-# The limits of one search. Another search continues where this one stopped.
-SEARCH_PIECE = 1024 * 1024  # bytes of one read
-SEARCH_BYTES = 64 * 1024 * 1024
-SEARCH_SECONDS = 5.0
 
 Piece = tuple[int, str]
 
@@ -69,14 +63,21 @@ class LogFile:
     def read(self, offset: int, limit: int = READ) -> bytes:
         return self.backend.read_log(job_id=self.job_id, rank=self.rank, offset=offset, limit=limit).data
 
-    def last(self, offset: int, end: LogEnd) -> tuple[bytes, bool]:
-        """Reads at most READ bytes of an ended job's log, beginning at `offset`. `end` is the result of `log_end` for
-        the job.
+    def times(self, begin: int, end: int) -> Times:
+        return self.backend.log_times(job_id=self.job_id).times(self.rank, begin, end)
+
+    def offset_after(self, moment: Moment) -> int | None:
+        """Returns the offset of the first byte that was written later than `moment`; None if no byte was."""
+        return self.backend.log_times(job_id=self.job_id).offset_after(self.rank, moment)
+
+    def last(self, offset: int, end: LogEnd, limit: int = READ) -> tuple[bytes, bool]:
+        """Reads at most `limit` bytes of an ended job's log, beginning at `offset`. `end` is the result of `log_end`
+        for the job.
 
         Returns a pair: the bytes, and whether the log ends after them.
         """
         chunk = self.backend.read_log(
-            job_id=self.job_id, rank=self.rank, offset=offset, limit=READ, last_attempt=end.last_attempt
+            job_id=self.job_id, rank=self.rank, offset=offset, limit=limit, last_attempt=end.last_attempt
         )
         return chunk.data, chunk.complete or (end.is_overdue and not chunk.data)
 
@@ -97,11 +98,6 @@ class LogFile:
         before = b"".join(self.chunks(begin, offset))
         newline = before.rfind(b"\n")
         return begin + newline + 1 if newline >= 0 else begin + _partial_head(before)
-
-    def between(self, begin: int, end: int) -> list[Piece]:
-        """Returns the pieces from offset `begin` to offset `end`. Both offsets must be starts of lines."""
-        pieces, _ = split(b"".join(self.chunks(begin, end)), begin, flush=True)
-        return pieces
 
 
 def split(data: bytes, offset: int, *, flush: bool) -> tuple[list[Piece], int]:
@@ -164,94 +160,3 @@ def _partial_head(data: bytes) -> int:
     while head < min(3, len(data)) and data[head] & 0xC0 == 0x80:
         head += 1
     return head
-
-
-@dataclass(frozen=True)
-class Found:
-    """The result of a log search: the offsets of the matching lines.
-
-    `next` is the offset at which another search can continue; None if the search reached the end of the log.
-    """
-
-    offsets: list[int]
-    next: int | None
-
-    @property
-    def complete(self) -> bool:
-        return self.next is None
-
-
-class BadPattern(Exception):
-    """Raised if the search pattern is not a valid RE2 regular expression."""
-
-
-class Search:
-    """A search for the lines of a log that contain or match `text`. It ignores case, and begins at the byte offset
-    `begin`.
-
-    The search stops when it has found `most` lines, read SEARCH_BYTES bytes, or taken SEARCH_SECONDS seconds.
-    """
-
-    def __init__(self, log: LogFile, text: str, *, regex: bool, most: int, begin: int = 0) -> None:
-        """Prepares the search. Raises BadPattern if `regex` is set and `text` is not a valid regular expression."""
-        options = re2.Options()
-        options.case_sensitive = False
-        options.literal = not regex
-        options.log_errors = False
-        options.encoding = re2.Options.Encoding.UTF8
-        try:
-            self._pattern = re2.compile(text, options)
-        except re2.error as error:
-            raise BadPattern(why_no_pattern(error)) from None
-        self._log, self._most = log, most
-        self._offsets: list[int] = []
-        self._at = begin  # start of the first line that has not been searched
-        self._rest = b""  # the part of that line that has been read
-        self._end: int | None = None  # length of the log when the search began
-        self._until_byte = begin + SEARCH_BYTES
-        self._until = time.monotonic() + SEARCH_SECONDS
-        self._next: int | None = None
-
-    def look(self) -> bool:
-        """Reads and searches the next part of the log, of at most SEARCH_PIECE bytes.
-
-        Returns True if the caller must call `look` again, because the search is not over. Raises LogUnreadable if the
-        log cannot be read.
-        """
-        if self._end is None:
-            self._end = self._log.size()
-        read = self._at + len(self._rest)
-        data = self._log.read(read, min(SEARCH_PIECE, self._end - read)) if read < self._end else b""
-        lines = _lines(self._rest + data)
-        if data and lines and not lines[-1].endswith(b"\n") and len(lines[-1]) < READ:
-            self._rest = lines.pop()
-        else:
-            self._rest = b""
-        for line in lines:
-            if self._is_enough():
-                self._next = self._at
-                return False
-            if self._pattern.search(line.rstrip(b"\r\n").decode("utf-8", "replace")):
-                self._offsets.append(self._at)
-            self._at += len(line)
-        return bool(data)
-
-    @property
-    def found(self) -> Found:
-        return Found(self._offsets, self._next)
-
-    def _is_enough(self) -> bool:
-        return (
-            len(self._offsets) == self._most or self._at >= self._until_byte or time.monotonic() > self._until
-        )
-
-
-def search(log: LogFile, text: str, *, regex: bool, most: int, begin: int = 0) -> Found:
-    """Runs a whole search and returns its result.
-
-    Raises BadPattern for an invalid regular expression, and LogUnreadable if the log cannot be read.
-    """
-    one = Search(log, text, regex=regex, most=most, begin=begin)
-    while one.look():
-        continue
-    return one.found

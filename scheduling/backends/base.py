@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
+from scheduling.backends.logtimes import LogTimes
 from scheduling.backends.summaries import Summary
 
 LONGEST_PROBE = 10  # seconds that a readiness probe waits for an answer
@@ -469,6 +470,9 @@ class Backend(Protocol):
 
     def log_size(self, *, job_id: int, rank: int) -> int:
         """Returns the current size of a rank's log in bytes; 0 if there is no log."""
+
+    def log_times(self, *, job_id: int) -> LogTimes:
+        """Returns a reader of the times of the job's logs."""
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Returns the ranks for which the job has a log."""

@@ -1,19 +1,23 @@
 """The log files of a job, for all backends: one file `rank-N.log` per rank, which contains the output of all
-attempts."""
+attempts, and beside it `rank-N.times` (logtimes.py)."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from scheduling.backends import opening
 from scheduling.backends.base import LogChunk, LogUnreadable
+from scheduling.backends.logtimes import NO_TIMES, Moment, Times, TimesReader, TimesWriter
 from scheduling.backends.output import NOTE_ROOM
 
+logger = logging.getLogger(__name__)
 LOG = re.compile(r"rank-(0|[1-9]\d{0,5})\.log", re.ASCII)
 
 
@@ -50,6 +54,42 @@ class LogFiles:
             raise LogUnreadable(opening.why(error)) from error
         reached = offset + len(data)
         return LogChunk(rank, offset, reached, data, complete=over and reached >= end)
+
+    def times_writer(self, rank: int, attempt: int) -> TimesWriter:
+        """Opens the file of a rank's times to append. Never raises an error: without it, the log has no times."""
+        path = self.log(rank).with_suffix(".times")
+        try:
+            return TimesWriter(opening.open_path(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), attempt)
+        except OSError as error:
+            logger.warning("%s cannot be written: %s", path.name, opening.why(error))
+            return TimesWriter(None, attempt)
+
+    def times(self, rank: int, begin: int, end: int) -> Times:
+        """Returns when the bytes of a rank's log from offset `begin` to offset `end` were written, as far as known."""
+        with self._times(rank) as times:
+            return times.between(begin, end) if times else NO_TIMES
+
+    def offset_after(self, rank: int, moment: Moment) -> int | None:
+        """Returns the offset of the first byte that was written later than `moment`; None if no byte was."""
+        with self._times(rank) as times:
+            return times.offset_after(moment) if times else None
+
+    def attempts(self, rank: int, most: int) -> list[tuple[int, Moment]]:
+        """Returns where each of the last `most` attempts begins in a rank's log, oldest first: pairs of an offset and
+        its moment."""
+        with self._times(rank) as times:
+            return times.attempts(most) if times else []
+
+    @contextmanager
+    def _times(self, rank: int) -> Iterator[TimesReader | None]:
+        """Opens the file of a rank's times to read, for the `with` block; None if no plain file is there."""
+        try:
+            fd = opening.open_path(self.log(rank).with_suffix(".times"), os.O_RDONLY)
+        except OSError:  # earlier releases kept no times, and a job may have put anything there
+            yield None
+            return
+        with opening.opened(fd):
+            yield TimesReader(fd)
 
     def size(self, rank: int) -> int:
         """Returns the current size of the log in bytes; 0 if there is no log. Raises LogUnreadable."""

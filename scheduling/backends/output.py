@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import re2
 
 from scheduling.backends import opening
+from scheduling.backends.logtimes import TimesWriter
 
 LINE_LIMIT = 4096  # bytes of a line that are searched for progress
 NOTE_ROOM = 4096  # bytes that Fairlot's own notes may take beyond a log's limit
@@ -19,7 +21,14 @@ class Log:
     bytes."""
 
     def __init__(
-        self, fd: int | None, limit: int, *, cut: int = 0, resumes: bool = False, trouble: str = ""
+        self,
+        fd: int | None,
+        limit: int,
+        *,
+        cut: int = 0,
+        resumes: bool = False,
+        trouble: str = "",
+        times: TimesWriter | None = None,
     ) -> None:
         """Takes over the open file `fd`.
 
@@ -28,7 +37,9 @@ class Log:
         - `cut`: the number of bytes that an earlier `Log` of the same file dropped.
         - `resumes`: whether to try again after a disk error. If false, a disk error ends the log.
         - `trouble`: the reason why the log could not be opened; otherwise "".
+        - `times`: records when the bytes of the log are written.
         """
+        self.times = times or TimesWriter(None, 0)
         self._fd = fd
         self._limit = limit
         self._resumes = resumes
@@ -43,13 +54,17 @@ class Log:
         )
         self.trouble = trouble  # why the file cannot be written now; empty if it can be written
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, marks: Sequence[tuple[int, int]] = ()) -> None:
         """Appends the output. Never raises an error. Drops and counts bytes beyond the limit, and bytes that cannot be
-        written because of a disk error."""
+        written because of a disk error.
+
+        `marks` are pairs of a position in `data` and the time of the bytes from there on, in milliseconds of Unix time.
+        """
         if self._stopped and not self._try_again():
             self._leave_out(len(data))
             return
         room = max(0, self._limit - self._size)
+        self.times.note((self._size + position, at) for position, at in marks if position < room)
         written = self._append(data[:room]) if room else 0
         if written < len(data):
             self._leave_out(len(data) - written)
@@ -81,6 +96,7 @@ class Log:
 
     def release(self) -> None:
         """Closes the file without a note, so that another `Log` can continue it."""
+        self.times.close()
         if self._fd is not None:
             os.close(self._fd)
 

@@ -1,21 +1,26 @@
-// Shows a job's log while it grows. The server sends pieces [offset, text]: a line with its end, or a
-// part of one. Pieces go to the page in order; after a cut the stream goes on at the next offset.
+// Shows the log of one worker, or of several merged by time, while it grows. The server sends pieces
+// [offset, text, rank, time, attempt]: a line with its end, or a part of one. A position has an offset for
+// each worker. Pieces go to the page in order; after a cut the stream goes on at the next position.
 //
 // The page holds a window of at most MOST_LINES lines. It follows the end, until the reader scrolls up
 // (then new lines are added below and counted) or jumps elsewhere (then the window is away from the end
 // and new lines are only counted).
 
 const MOST_LINES = 20_000;
+const LONGEST_LINE = 50_000; // characters
 const NEAR_END = 30; // pixels
 
 const root = document.querySelector("[data-log]");
 const $ = (name) => root.querySelector(`[data-log-${name}]`);
 const view = $("view");
 const list = $("lines");
-const rank = root.dataset.rank;
+const ranks = root.dataset.ranks; // "3", or "0-7"
+const firstRank = Number(ranks.split("-")[0]);
+const isMerged = ranks.includes("-");
 
 let source = null;
-let next = null; // offset at which the stream goes on; null before the first event
+let next = null; // position at which the stream goes on; null before the first event
+let shownEnd = null; // position after the last line of the window
 let following = true;
 let atTail = true; // the window reaches to where the stream is
 let unseen = 0;
@@ -23,37 +28,69 @@ let ended = false;
 let retry = 0;
 let retryTimer = 0;
 let pending = []; // pieces that came since the last frame
+let chosen = null; // the line that the address names
+
+const positionFrom = (text) => String(text).split(".").map(Number);
 
 // --- one line ----------------------------------------------------------------------------------
 const ESCAPES = /\x1b\[([0-9;]*)m|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -~]?/g;
 const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
-function classesAfter(codes, style) {
-  for (const code of codes === "" ? [0] : codes.split(";").map(Number)) {
+// Colours of 256 and of 24 bits become the nearest of the eight that are readable in light and dark.
+function nearest8(red, green, blue) {
+  const most = Math.max(red, green, blue);
+  if (most < 64) return "black";
+  return COLOURS[(red > 0.6 * most) | ((green > 0.6 * most) << 1) | ((blue > 0.6 * most) << 2)];
+}
+
+const level = (step) => (step === 0 ? 0 : 55 + 40 * step);
+
+function colourOf256(code) {
+  if (code < 16) return COLOURS[code % 8];
+  if (code >= 232) return "white";
+  const cube = code - 16;
+  return nearest8(level(Math.floor(cube / 36)), level(Math.floor(cube / 6) % 6), level(cube % 6));
+}
+
+function classesAfter(text, style) {
+  const codes = text === "" ? [0] : text.split(";").map(Number);
+  while (codes.length > 0) {
+    const code = codes.shift();
     if (code === 0) style = {};
     else if (code === 1) style = { ...style, bold: true };
     else if (code === 2) style = { ...style, dim: true };
+    else if (code === 3) style = { ...style, italic: true };
     else if (code === 4) style = { ...style, underline: true };
     else if (code === 22) style = { ...style, bold: false, dim: false };
+    else if (code === 23) style = { ...style, italic: false };
     else if (code === 24) style = { ...style, underline: false };
     else if (code >= 30 && code <= 37) style = { ...style, colour: COLOURS[code - 30] };
     else if (code >= 90 && code <= 97) style = { ...style, colour: COLOURS[code - 90] };
     else if (code === 39) style = { ...style, colour: undefined };
+    else if (code === 38 || code === 48) {
+      const kind = codes.shift();
+      const [red, green, blue] = codes.splice(0, kind === 5 ? 1 : kind === 2 ? 3 : 0);
+      if (code === 38 && kind === 5) style = { ...style, colour: colourOf256(red) };
+      if (code === 38 && kind === 2) style = { ...style, colour: nearest8(red, green, blue) };
+    }
   }
   return style;
 }
 
-const classNames = ({ bold, dim, underline, colour }) =>
-  [bold && "ansi-bold", dim && "ansi-dim", underline && "ansi-underline", colour && `ansi-${colour}`].filter(Boolean).join(" ");
+const classNames = ({ bold, dim, italic, underline, colour }) =>
+  [bold && "ansi-bold", dim && "ansi-dim", italic && "ansi-italic", underline && "ansi-underline", colour && `ansi-${colour}`].filter(Boolean).join(" ");
 // A control character is shown by its picture, so that nothing in a log can hide or move anything.
 const visible = (text) =>
   text.replace(/[\x00-\x08\x0b-\x1f\x7f]/g, (c) => (c === "\x7f" ? "\u2421" : String.fromCharCode(0x2400 + c.charCodeAt(0))));
 
+// A carriage return goes back to the start of the line: only what was written last is seen.
+function withoutOverwritten(raw) {
+  const overwritten = raw.replace(/[\r\n]+$/, "").lastIndexOf("\r");
+  return overwritten >= 0 ? raw.slice(overwritten + 1) : raw;
+}
+
 function paint(item) {
-  let text = item.raw.replace(/\r?\n$/, "");
-  const overwritten = text.replace(/\r+$/, "").lastIndexOf("\r");
-  if (overwritten >= 0) text = text.slice(overwritten + 1); // a progress bar's last word
-  text = text.replace(/\r+$/, "");
+  const text = item.raw.replace(/\r*\n?$/, "");
   if (!text.includes("\x1b")) {
     item.textContent = visible(text);
     return;
@@ -79,29 +116,75 @@ function paint(item) {
 }
 
 // --- the window of lines -----------------------------------------------------------------------
-function build(pieces, last) {
+const two = (number) => String(number).padStart(2, "0");
+
+function timeOf(at) {
+  const time = new Date(at);
+  const day = `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
+  const clock = `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
+  return `${day} ${clock}.${String(time.getMilliseconds()).padStart(3, "0")}`;
+}
+
+function lineOf([offset, text, rank, at, attempt]) {
+  const item = document.createElement("li");
+  item.raw = withoutOverwritten(text);
+  item.dataset.at = offset;
+  item.dataset.rank = rank;
+  item.dataset.time = at > 0 ? timeOf(at) : "";
+  item.dataset.clock = item.dataset.time.slice(11, 19);
+  item.attempt = attempt;
+  if (isMerged) item.dataset.tone = rank % 6;
+  return item;
+}
+
+// Makes lines of pieces. A piece that continues a line of `lastOf`, the last line of each worker, joins it.
+function build(pieces, lastOf) {
   const fragment = document.createDocumentFragment();
+  const changed = new Set();
   let added = 0;
-  for (const [offset, text] of pieces) {
-    if (last && !last.raw.endsWith("\n") && last.raw.length < 50_000) {
-      last.raw += text;
-    } else {
-      last = document.createElement("li");
-      last.raw = text;
-      last.dataset.at = offset;
-      fragment.append(last);
-      added += 1;
+  for (const piece of pieces) {
+    const last = lastOf.get(piece[2]);
+    if (last && !last.raw.endsWith("\n") && last.raw.length < LONGEST_LINE) {
+      last.raw = withoutOverwritten(last.raw + piece[1]);
+      changed.add(last);
+      continue;
     }
+    const item = lineOf(piece);
+    lastOf.set(piece[2], item);
+    fragment.append(item);
+    changed.add(item);
+    added += 1;
   }
-  for (const item of [...fragment.children]) paint(item);
+  changed.forEach(paint);
   return { fragment, added };
+}
+
+// The last line of each worker, if it is near the end of the window: lines that are not finished are.
+function lastLines() {
+  const lastOf = new Map();
+  const most = isMerged ? 500 : 1;
+  let item = list.lastElementChild;
+  for (let count = 0; item && count < most; count += 1, item = item.previousElementSibling) {
+    const rank = Number(item.dataset.rank);
+    if (!lastOf.has(rank)) lastOf.set(rank, item);
+  }
+  return lastOf;
+}
+
+// Marks the first line of an attempt, where the line before it is there, too.
+function markAttempts(from) {
+  for (let item = from; item; item = item.nextElementSibling) {
+    const before = item.previousElementSibling;
+    if (before && item.attempt > 0 && before.attempt !== item.attempt) item.dataset.attempt = `Attempt ${item.attempt}`;
+    else delete item.dataset.attempt;
+  }
 }
 
 function append(pieces) {
   const last = list.lastElementChild;
-  const { fragment, added } = build(pieces, last);
-  if (last) paint(last);
+  const { fragment, added } = build(pieces, lastLines());
   list.append(fragment);
+  markAttempts(last ? last.nextElementSibling : list.firstElementChild);
   return added;
 }
 
@@ -115,6 +198,7 @@ function flush() {
     return;
   }
   const added = append(pieces);
+  shownEnd = next.slice();
   if (following) trim();
   showEdges(); // before scrolling: its button moves the end
   if (following) {
@@ -130,10 +214,22 @@ function trim() {
   while (list.children.length > MOST_LINES) list.firstElementChild.remove();
 }
 
-const firstOffset = () => Number(list.firstElementChild?.dataset.at ?? 0);
+// The position before the first line of the window. A worker without a line in the window begins where it ends.
+function shownBegin() {
+  const begin = shownEnd.slice();
+  const known = new Set();
+  for (const item of list.children) {
+    const rank = Number(item.dataset.rank);
+    if (known.has(rank)) continue;
+    begin[rank - firstRank] = Number(item.dataset.at);
+    known.add(rank);
+    if (known.size === begin.length) break;
+  }
+  return begin;
+}
 
 function showEdges() {
-  $("earlier").hidden = list.children.length === 0 || firstOffset() === 0;
+  $("earlier").hidden = list.children.length === 0 || shownBegin().every((offset) => offset === 0);
   $("later").hidden = atTail;
   $("empty").hidden = list.children.length > 0 || source === null;
 }
@@ -164,35 +260,52 @@ $("jump").addEventListener("click", () => {
 });
 
 $("earlier").addEventListener("click", async () => {
-  const { begin, pieces } = await fetchPiece({ end: firstOffset() });
+  const { begin, pieces } = await fetchPiece({ end: shownBegin().join(".") });
   const before = view.scrollHeight - view.scrollTop;
-  const { fragment } = build(pieces, null);
-  list.prepend(fragment);
-  while (list.children.length > 2 * MOST_LINES) {
-    list.lastElementChild.remove();
+  const first = list.firstElementChild;
+  list.prepend(build(pieces, new Map()).fragment);
+  markAttempts(list.firstElementChild);
+  while (list.children.length > 2 * MOST_LINES && list.lastElementChild !== first) {
+    const last = list.lastElementChild;
+    shownEnd[Number(last.dataset.rank) - firstRank] = Number(last.dataset.at);
+    last.remove();
     atTail = false;
   }
   following = false;
   showEdges();
-  if (begin === 0) $("earlier").hidden = true;
+  if (positionFrom(begin).every((offset) => offset === 0)) $("earlier").hidden = true;
   view.scrollTop = view.scrollHeight - before;
   showJump();
 });
 
 $("later").addEventListener("click", async () => {
-  const last = list.lastElementChild; // may be cut: it comes again, whole
-  const { pieces } = await fetchPiece({ begin: last.dataset.at });
-  const { fragment } = build(pieces, null);
-  const top = last.getBoundingClientRect().top;
-  last.replaceWith(fragment);
-  const twin = list.querySelector(`[data-at="${last.dataset.at}"]`);
+  const { end, pieces } = await fetchPiece({ begin: shownEnd.join(".") });
+  append(pieces);
+  shownEnd = positionFrom(end);
+  meetStream();
+  const top = list.lastElementChild.getBoundingClientRect().top;
+  const last = list.lastElementChild;
   trim();
-  if (twin) view.scrollTop += twin.getBoundingClientRect().top - top;
+  view.scrollTop += last.getBoundingClientRect().top - top;
   showEdges();
+  showJump();
 });
 
+// Once the window reaches to where the stream is, new lines go on below it.
+function meetStream() {
+  if (atTail || next === null || shownEnd.some((offset, index) => offset < next[index])) return;
+  atTail = true;
+  unseen = 0;
+  pending = [];
+  if (shownEnd.some((offset, index) => offset > next[index])) {
+    close();
+    next = shownEnd.slice();
+    open();
+  }
+}
+
 async function fetchPiece(where) {
-  const response = await fetch(`${root.dataset.piece}?${new URLSearchParams({ rank, ...where })}`);
+  const response = await fetch(`${root.dataset.piece}?${new URLSearchParams({ ranks, ...where })}`);
   if (!response.ok) throw new Error(`the log answered ${response.status}`);
   return response.json();
 }
@@ -208,7 +321,7 @@ function restart() {
   close();
   list.replaceChildren();
   pending = [];
-  next = null;
+  next = shownEnd = null;
   atTail = true;
   following = true;
   ended = false;
@@ -223,19 +336,22 @@ function close() {
 
 function open() {
   if (source || ended || document.hidden) return;
-  const where = next === null ? {} : { offset: next };
-  const mine = new EventSource(`${root.dataset.stream}?${new URLSearchParams({ rank, ...where })}`);
+  // Where the window is elsewhere, nothing is shown of the stream until the reader goes to the end.
+  const where = next !== null ? { offset: next.join(".") } : atTail ? {} : { offset: "end" };
+  const mine = new EventSource(`${root.dataset.stream}?${new URLSearchParams({ ranks, ...where })}`);
   source = mine;
   mine.addEventListener("start", (event) => {
     retry = 0;
-    next = JSON.parse(event.data).offset;
+    next = positionFrom(JSON.parse(event.data).offset);
+    shownEnd ??= next.slice();
+    meetStream();
     show("live", "Live");
     showEdges();
   });
   mine.addEventListener("message", (event) => {
     const { pieces } = JSON.parse(event.data);
-    const fresh = pieces.filter(([offset]) => offset >= next);
-    next = Number(event.lastEventId);
+    const fresh = pieces.filter(([offset, , rank]) => offset >= next[rank - firstRank]);
+    next = positionFrom(event.lastEventId);
     if (pending.length === 0) requestAnimationFrame(flush);
     pending.push(...fresh);
   });
@@ -278,7 +394,8 @@ window.addEventListener("online", open);
 
 // --- search: the server looks through the whole log, the window goes where the match is ---------
 // One search is bounded: `next` is where the following one goes on, null when the whole log was searched.
-let found = { key: "", offsets: [], next: null, index: -1 };
+const NOTHING = { key: "", lines: [], next: null, index: -1 };
+let found = NOTHING;
 
 root.querySelector("[data-log-search]").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -300,57 +417,115 @@ async function step(direction) {
   if (query.q === "") return forget();
   const past = found.index + direction;
   const same = key === found.key;
-  if (!same || past < 0 || past >= found.offsets.length) {
+  if (!same || past < 0 || past >= found.lines.length) {
     // At the end of a part of the log its next part; else anew, as the log may have grown.
-    const goesOn = same && past >= found.offsets.length && found.next !== null;
-    const where = { ...query, from: goesOn ? found.next : 0 };
-    const response = await fetch(`${root.dataset.searchUrl}?${new URLSearchParams({ rank, ...where })}`);
+    const goesOn = same && past >= found.lines.length && found.next !== null;
+    const where = goesOn ? { ...query, from: found.next } : query;
+    const response = await fetch(`${root.dataset.searchUrl}?${new URLSearchParams({ ranks, ...where })}`);
     const answer = await response.json();
     if (!response.ok) {
       forget();
       say(answer.problem ?? "The search failed. Try again.");
       return;
     }
-    const offsets = goesOn ? [...found.offsets, ...answer.offsets] : answer.offsets;
+    const lines = goesOn ? [...found.lines, ...answer.lines] : answer.lines;
     let index = 0;
-    if (!same) index = nearest(offsets);
-    else if (past < 0 || (goesOn && past >= offsets.length)) index = offsets.length - 1;
-    else if (past < offsets.length) index = past;
-    found = { key, offsets, next: answer.next, index: offsets.length === 0 ? -1 : index };
+    if (!same) index = nearest(lines);
+    else if (past < 0 || (goesOn && past >= lines.length)) index = lines.length - 1;
+    else if (past < lines.length) index = past;
+    found = { key, lines, next: answer.next, index: lines.length === 0 ? -1 : index };
   } else {
     found.index = past;
   }
-  const isCut = found.next !== null && found.index >= found.offsets.length - 1;
-  say(isCut ? `Searched the log up to byte ${found.next.toLocaleString("en")}. Press Enter to continue the search.` : "");
-  const total = `${found.offsets.length}${found.next === null ? "" : "+"}`;
-  $("count").textContent = found.offsets.length === 0 ? "No match" : `${found.index + 1} of ${total}`;
-  root.querySelector('[data-log-step="-1"]').disabled = found.offsets.length < 2;
-  if (found.offsets.length > 0) await goTo(found.offsets[found.index]);
+  const isCut = found.next !== null && found.index >= found.lines.length - 1;
+  say(isCut ? "The search has not reached the end of the log. Press Enter to continue it." : "");
+  const total = `${found.lines.length}${found.next === null ? "" : "+"}`;
+  $("count").textContent = found.lines.length === 0 ? "No match" : `${found.index + 1} of ${total}`;
+  root.querySelector('[data-log-step="-1"]').disabled = found.lines.length < 2;
+  if (found.lines.length > 0) choose(await goTo(...found.lines[found.index]));
 }
 
 // The first match that the reader sees, or the first one after it.
-function nearest(offsets) {
+function nearest(lines) {
   const top = view.getBoundingClientRect().top;
-  const line = [...list.children].find((item) => item.getBoundingClientRect().bottom > top);
-  const index = offsets.findIndex((offset) => offset >= Number(line?.dataset.at ?? 0));
-  return index >= 0 ? index : 0;
+  const seen = [...list.children].find((item) => item.getBoundingClientRect().bottom > top);
+  const isFrom = ([rank, offset]) => String(rank) === seen?.dataset.rank && offset >= Number(seen.dataset.at);
+  return Math.max(0, lines.findIndex(isFrom));
 }
 
-async function goTo(offset) {
-  let line = list.querySelector(`[data-at="${offset}"]`);
+// The line of a worker that contains the byte `offset`, if the window has it.
+function lineAt(rank, offset) {
+  let line = null;
+  for (const item of list.querySelectorAll(`[data-rank="${rank}"]`)) {
+    if (Number(item.dataset.at) > offset) return line;
+    line = item;
+  }
+  return line !== null && offset < shownEnd[rank - firstRank] ? line : null;
+}
+
+async function goTo(rank, offset) {
+  let line = lineAt(rank, offset);
   if (!line) {
-    const { pieces } = await fetchPiece({ around: offset });
-    list.replaceChildren(build(pieces, null).fragment);
+    const { pieces, end } = await fetchPiece({ around: offset, of: rank });
+    list.replaceChildren(build(pieces, new Map()).fragment);
+    markAttempts(list.firstElementChild);
+    shownEnd = positionFrom(end);
     atTail = false;
-    line = list.querySelector(`[data-at="${offset}"]`);
+    line = lineAt(rank, offset);
+    meetStream();
     showEdges();
   }
-  list.querySelector(".log-found")?.classList.remove("log-found");
-  line?.classList.add("log-found");
   following = false;
   line?.scrollIntoView({ block: "center" });
   showJump();
+  return line;
 }
+
+// --- the address of a line: its worker and its offset, which never change ------------------------
+function choose(line) {
+  list.querySelector(".log-found")?.classList.remove("log-found");
+  line?.classList.add("log-found");
+  chosen = line;
+  $("link").disabled = !line;
+  const address = new URL(location.href);
+  address.searchParams.set("ranks", ranks);
+  for (const name of ["rank", "line"]) address.searchParams.delete(name);
+  if (line) {
+    address.searchParams.set("rank", line.dataset.rank);
+    address.searchParams.set("line", line.dataset.at);
+  }
+  history.replaceState(history.state, "", address);
+}
+
+list.addEventListener("click", (event) => {
+  const line = event.target.closest("li");
+  if (line && getSelection().isCollapsed) choose(line === chosen ? null : line);
+});
+
+view.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") return choose(null);
+  if (event.key === "Enter" && event.target === view) {
+    const top = view.getBoundingClientRect().top;
+    choose([...list.children].find((item) => item.getBoundingClientRect().top >= top) ?? null);
+    event.preventDefault();
+  } else if (chosen && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+    const line = event.key === "ArrowDown" ? chosen.nextElementSibling : chosen.previousElementSibling;
+    if (line) choose(line);
+    line?.scrollIntoView({ block: "nearest" });
+    event.preventDefault();
+  }
+});
+
+$("link").addEventListener("click", async () => {
+  await navigator.clipboard.writeText(location.href);
+  const label = $("link").querySelector("span");
+  label.textContent = "Copied";
+  setTimeout(() => (label.textContent = "Copy link"), 1500);
+});
+
+$("attempts")?.addEventListener("change", async (event) => {
+  if (event.target.value !== "") choose(await goTo(firstRank, Number(event.target.value)));
+});
 
 // Over the log, not in the bar: whatever its length, nothing moves.
 function say(problem) {
@@ -360,16 +535,20 @@ function say(problem) {
 
 function forget() {
   say("");
-  found = { key: "", offsets: [], next: null, index: -1 };
-  list.querySelector(".log-found")?.classList.remove("log-found");
+  found = NOTHING;
+  choose(null);
   $("count").textContent = "";
   root.querySelector('[data-log-step="-1"]').disabled = true;
 }
 
-// --- wrap --------------------------------------------------------------------------------------
-$("wrap").addEventListener("click", (event) => {
-  const wraps = list.classList.toggle("wraps");
-  event.currentTarget.setAttribute("aria-pressed", wraps);
-});
+// --- how lines look ------------------------------------------------------------------------------
+function toggles(button, className) {
+  button.addEventListener("click", () => button.setAttribute("aria-pressed", list.classList.toggle(className)));
+}
 
+toggles($("wrap"), "wraps");
+toggles($("times"), "timed");
+
+// A line of the address that the log does not have leaves the reader at the end.
+if (root.dataset.line !== "") choose(await goTo(Number(root.dataset.lineRank), Number(root.dataset.line)).catch(() => null));
 open();

@@ -11,8 +11,10 @@ from django.db.models.functions import Now
 
 from fairlot_client.cli.following import exit_code_of_job
 from portal.api.jobs import endpoints
+from portal.jobs import log_group
 from scheduling.backends.base import LogChunk
 from scheduling.models import Job
+from tests.portal.jobs.test_log_group import wrote
 from tests.portal.scene import Scene
 
 
@@ -231,6 +233,24 @@ class TestReading:
         done = fairlot(scene.people.alice, "logs", "--rank", 1, "supernova-next")
         assert (done.stdout, set(log.ranks)) == ("step 1\nstep 2\n", {1})
         assert fairlot(scene.people.alice, "logs", "--rank", 2, "supernova-next").exit_code == 4
+
+    def test_the_logs_of_all_workers_are_merged_and_searched(
+        self, scene: Scene, fairlot, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        held = wrote([(0, 0, False, "one\n"), (1, 1, False, "two\n"), (0, 1, False, "three\n")])
+        monkeypatch.setattr(log_group, "backend_for", lambda cluster: held)
+
+        def logs(*words: object) -> tuple[int, str]:
+            done = fairlot(scene.people.alice, "logs", *words, "supernova-next")
+            return done.exit_code, done.stdout
+
+        assert logs("--all") == (0, "0| one\n1| two\n0| three\n")
+        assert logs("-t", "-r", 1) == (0, "1970-01-01T00:00:01.001Z         two\n")
+        assert logs("--grep", "O", "-a") == (0, "0| one\n1| two\n")
+        assert logs("--grep", "^(one|t.*e)$", "--regex", "-C", 1) == (0, ":one\n-three\n--\n-one\n:three\n")
+        assert logs("--grep", "four") == (1, "")
+        for wrong in (("-a", "-r", 1), ("--regex",), ("-C", 2), ("-f", "--grep", "x")):
+            assert logs(*wrong)[0] == 2, wrong
         events = json.loads(fairlot(scene.people.bob, "events", "supernova", "-o", "json").stdout)
         assert len(events) > 1
         assert "EVENT" in fairlot(scene.people.bob, "events", "supernova").stdout

@@ -611,6 +611,38 @@ class Log(TypedDict):
     text: str
 
 
+class LogLine(TypedDict):
+    """A line of the log of one worker, or a part of a long line. `text` includes the line end."""
+
+    rank: int
+    offset: int
+    at: str | None
+    attempt: int | None
+    text: str
+
+
+class LogLines(TypedDict):
+    """Lines of the logs of several workers. `next` continues after them, as the parameter `after`.
+
+    The lines are merged by time as far as they are there: those that a running job writes later come later."""
+
+    items: list[LogLine]
+    next: str
+    complete: bool
+
+
+class LogMatch(TypedDict):
+    """A line that a search found, with lines of the same worker before and after it."""
+
+    rank: int
+    offset: int
+    at: str | None
+    attempt: int | None
+    text: str
+    before: list[str]
+    after: list[str]
+
+
 class Me(TypedDict):
     username: str
     name: str

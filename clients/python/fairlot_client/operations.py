@@ -174,6 +174,51 @@ def get_job_metrics(
     )
 
 
+def read_job_log_lines(
+    job_id: int, *, first_rank: int | None = None, last_rank: int | None = None, after: str | None = None
+) -> Call[answers.LogLines]:
+    """Returns the next lines of the workers from `first_rank` to `last_rank`, merged by time.
+
+    Without `last_rank`, all workers from `first_rank` on, at most 64. Pass `next` as `after` to continue; while the job
+    runs, an answer without lines means that there are no new ones yet.
+    """
+    return Call(
+        "GET",
+        filled("/jobs/{job_id}/log/lines", job_id=job_id),
+        query=given(first_rank=first_rank, last_rank=last_rank, after=after),
+    )
+
+
+def search_job_log(
+    job_id: int,
+    *,
+    q: str,
+    regex: bool | None = None,
+    context: int | None = None,
+    first_rank: int | None = None,
+    last_rank: int | None = None,
+    after: str | None = None,
+) -> Pages[answers.LogMatch]:
+    """Returns at most 100 lines that contain the text `q`, or that match the regular expression `q`.
+
+    Case and colours
+    do not count.
+
+    Regular expressions have the syntax of RE2. `context` is the number of lines before and after each match. Without
+    `last_rank`, all workers from `first_rank` on are searched, at most 64.
+    """
+    return Pages(
+        Call(
+            "GET",
+            filled("/jobs/{job_id}/log/search", job_id=job_id),
+            query=given(
+                q=q, regex=regex, context=context, first_rank=first_rank, last_rank=last_rank, after=after
+            ),
+        ),
+        "after",
+    )
+
+
 def explain_job(job_id: int) -> Call[answers.Scheduling]:
     """Returns why a job is in its state, which changes would let a waiting job start, and when the job is expected to start and end."""
     return Call("GET", filled("/jobs/{job_id}/scheduling", job_id=job_id))
@@ -2168,6 +2213,8 @@ class Operations:
     list_job_events = PagedMethod(list_job_events)
     read_job_log = Method(read_job_log)
     get_job_metrics = Method(get_job_metrics)
+    read_job_log_lines = Method(read_job_log_lines)
+    search_job_log = PagedMethod(search_job_log)
     explain_job = Method(explain_job)
     get_job_gpu_use = Method(get_job_gpu_use)
     snooze_job = Method(snooze_job)

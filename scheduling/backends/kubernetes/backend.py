@@ -54,6 +54,7 @@ from scheduling.backends.kubernetes.probes import NameTaken
 from scheduling.backends.kubernetes.reflector import Mirror, Reflector
 from scheduling.backends.kubernetes.standalone_pods import BarePodOrders
 from scheduling.backends.kubernetes.transcript import read_mark
+from scheduling.backends.logfiles import LogFiles
 from scheduling.core.rate_limiter import Limit
 
 logger = logging.getLogger(__name__)
@@ -352,6 +353,10 @@ class KubernetesBackend:
     def log_size(self, *, job_id: int, rank: int) -> int:
         """Returns the current size of a rank's log in bytes; 0 if there is no log."""
         return files_of(self.logs, job_id).size(rank)
+
+    def log_times(self, *, job_id: int) -> LogFiles:
+        """Returns a reader of the times of the job's logs."""
+        return files_of(self.logs, job_id)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Returns the ranks for which the job has a log."""

@@ -27,6 +27,7 @@ from scheduling.backends.output import Log
 STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 LONGEST_STAMP = 40  # bytes of a time stamp, including the blank after it
 BILLION = 10**9
+MILLION = 10**6
 
 
 class KubeletMessage(Exception):
@@ -117,7 +118,8 @@ class Transcript:
         known = read_mark(files, rank)
         goes_on = known is not None and known.pod == pod
         writing = files.open(rank, os.O_WRONLY | os.O_APPEND)
-        self._log = Log(writing, limit, cut=known.cut if known and goes_on else 0)
+        times = files.times_writer(rank, epoch)
+        self._log = Log(writing, limit, cut=known.cut if known and goes_on else 0, times=times)
         size = self._log.size
         self._mark = known if known and goes_on else Mark(pod, epoch, 0, size, 0, size, 0, done=False)
         self._stored = self._mark if goes_on else None
@@ -219,6 +221,7 @@ class Transcript:
         self._at_start = True
         self._moment = 0
         self._out = bytearray()
+        self._marks: list[tuple[int, int]] = []  # the time of each line in `_out`
         self._held = bytearray()  # the beginning of a line that the log may already have
         self._tail, self._base, self._position, self._later, self._last = b"", 0, 0, 0, 0
         self._matching = False
@@ -295,6 +298,7 @@ class Transcript:
             self._is_torn = False
         if self._advances:
             self._advance(self._log.size + len(self._out))
+            self._marks.append((len(self._out), self._moment // MILLION))
         self._advances = False
         self._out += data
 
@@ -314,7 +318,8 @@ class Transcript:
         if self._out:
             data = bytes(self._out)
             self._out.clear()
-            self._log.write(data)
+            self._log.write(data, self._marks)
+            self._marks = []
             self._mark = replace(self._mark, size=self._log.size)
             self._fresh = self._log.size
             self._new(data, self._moment)

@@ -294,6 +294,10 @@ class LocalBackend:
         """Returns the current size of a rank's log in bytes; 0 if there is no log."""
         return self._logs(job_id).size(rank)
 
+    def log_times(self, *, job_id: int) -> LogFiles:
+        """Returns a reader of the times of the job's logs."""
+        return self._logs(job_id)
+
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Returns the ranks for which the job has a log."""
         return self._logs(job_id).ranks()

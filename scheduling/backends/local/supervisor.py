@@ -552,6 +552,8 @@ class Supervisor:
             if key in self.status
         }
         self.status = kept | {key: gang[key] for key in ("epoch", "token", "ordered_at")}
+        for worker in self.workers:
+            worker.begin_attempt(gang["epoch"])
         self._signal_all(signal.SIGCONT)
         self._report(phase="running", running_at=now)
         self._start_probe()

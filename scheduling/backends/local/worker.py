@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 from scheduling.backends import opening
 from scheduling.backends.local import processes, sandbox
 from scheduling.backends.local.files import JobFiles
+from scheduling.backends.logfiles import LogFiles
 from scheduling.backends.output import Log, Progress
 
+MILLION = 10**6  # nanoseconds of a millisecond
 CHUNK = 65536  # bytes read at once; the usual size of a pipe
 FOLDERS = ("HOME", "TMPDIR", "FAIRLOT_CHECKPOINT_DIR")  # variables with folders that are created if missing
 HOSTFILE = "hostfile"  # in each worker's temporary folder; only of MPI jobs
@@ -50,6 +53,7 @@ class Worker:
         if rank == gang.get("leader", 0) and gang["progress_pattern"]:
             self.progress = Progress(gang["progress_pattern"], files.progress(rank))
         self._log_limit: int = gang["log_limit_bytes"]
+        self._epoch: int = gang["epoch"]
 
     def start(
         self,
@@ -83,14 +87,23 @@ class Worker:
 
     def open_log(self) -> Log:
         """Opens the worker's log for more output. If that fails, returns a Log without a file: the job still runs, but
-        its output is lost."""
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        its output is lost. Ends a line that an earlier attempt left unfinished."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         try:
             with self._files.opened(self._files.logs, make=True) as logs:
                 fd = opening.open_file(self._files.log(self.rank).name, flags, folder=logs)
         except OSError as error:
             return Log(None, self._log_limit, trouble=opening.why(error))
-        return Log(fd, self._log_limit, resumes=True)
+        times = LogFiles(self._files.logs).times_writer(self.rank, self._epoch)
+        log = Log(fd, self._log_limit, resumes=True, times=times)
+        if log.size and os.pread(fd, 1, log.size - 1) != b"\n":
+            log.write(b"\n")
+        return log
+
+    def begin_attempt(self, epoch: int) -> None:
+        """Says that the worker, which was frozen, goes on as the attempt `epoch`."""
+        if self.log is not None:
+            self.log.times.begin_attempt(epoch)
 
     def _become(
         self,
@@ -182,7 +195,7 @@ class Worker:
             os.close(self.pipe)
             self.pipe = None
             return False
-        self.log.write(data)
+        self.log.write(data, [(0, time.time_ns() // MILLION)])
         if self.progress is not None and self.progress.feed(data):
             self.progressed_at = processes.stamp()
         return True

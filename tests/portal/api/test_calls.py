@@ -297,7 +297,8 @@ def test_the_documentation_declares_full_disks_and_logs_that_cannot_be_read(scen
         if "409" in operations.get("get", {"responses": ""})["responses"]
     }
     of_files = {f"/api/v1/jobs/{{job_id}}/files{part}" for part in ("", "/content", "/archive")}
-    assert reads == {"/api/v1/jobs/{job_id}/log"} | of_files
+    of_logs = {f"/api/v1/jobs/{{job_id}}/log{rest}" for rest in ("", "/lines", "/search")}
+    assert reads == of_logs | of_files
 
 
 def test_the_documentation_says_in_a_sentence_what_each_call_does(scene: Scene, call) -> None:

@@ -288,6 +288,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:job_events": API_ASTRO,
     "api-1:job_log": API_ASTRO,
     "api-1:job_metrics": API_ASTRO,
+    "api-1:job_log_lines": API_ASTRO,
+    "api-1:job_log_matches?q=step": API_ASTRO,
     "api-1:job_files": API_ASTRO,
     "api-1:job_files_content?path=work/nothing": dict.fromkeys(WHO, 404) | {ANONYMOUS: 401},
     "api-1:job_files_archive": API_ASTRO,

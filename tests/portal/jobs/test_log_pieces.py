@@ -1,4 +1,4 @@
-"""Logs are cut into pieces of whole lines and searched line by line."""
+"""Logs are cut into pieces of whole lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.jobs.logs import LONGEST_PIECE, READ, BadPattern, LogFile, search, split
+from portal.jobs.logs import LONGEST_PIECE, LogFile, split
 from scheduling.backends.base import LogChunk
 
 TEXTS = st.text(alphabet="aé日🙂\r\n\x1b", max_size=60)
@@ -80,31 +80,3 @@ def test_a_long_line_is_cut_between_characters() -> None:
 @pytest.mark.parametrize(("offset", "start"), [(0, 0), (3, 0), (4, 4), (6, 4), (9, 8)])
 def test_the_start_of_the_line_around_an_offset(offset: int, start: int) -> None:
     assert log(b"one\ntwo\nthree").line_start(offset) == start
-
-
-def test_search_finds_lines_by_their_offsets_over_the_borders_of_reads() -> None:
-    line = b"x" * 99 + b"\n"
-    data = bytearray(line * (3 * READ // 100))
-    starts = [0, READ - READ % 100, 2 * READ - 2 * READ % 100 - 100]  # the second line spans two reads
-    for start in starts:
-        data[start + 40 : start + 46] = b"NeEdLe"
-    found = search(log(bytes(data) + b"last needle"), "needle", regex=False, most=10)
-    assert found.offsets == [*starts, len(data)]
-    assert found.complete
-
-
-def test_a_search_can_be_a_regular_expression_and_stops_at_the_most() -> None:
-    held = log(b"step 1 loss 0.5\nstep 2 loss 0.4\nend\nstep 3 loss 0.3\n")
-    assert search(held, r"^step \d loss 0\.[34]$", regex=True, most=10).offsets == [16, 36]
-    assert search(held, r"step \d", regex=False, most=10).offsets == []
-    some = search(held, "step", regex=False, most=2)
-    assert (some.offsets, some.complete) == ([0, 16], False)
-    with pytest.raises(BadPattern):
-        search(held, "(", regex=True, most=10)
-    with pytest.raises(BadPattern, match=r"^missing \): step \($"):
-        search(held, "step (", regex=True, most=10)
-
-
-def test_no_pattern_makes_the_search_slow() -> None:
-    """A pattern that is slow in engines that backtrack is fast here, because RE2 does not backtrack."""
-    assert search(log(b"a" * 5000 + b"\n"), "(a+)+$b", regex=True, most=10).offsets == []

@@ -19,7 +19,7 @@ from django.urls import reverse
 
 from portal.asgi import application
 from portal.edge.threads import close_all
-from portal.jobs import log_views, logs
+from portal.jobs import log_search, log_views
 from scheduling.backends.local import removal
 from scheduling.backends.local.backend import LocalBackend
 from scheduling.backends.local.files import JobFiles
@@ -122,7 +122,7 @@ def test_only_ranks_of_the_job_have_a_log(scene: Scene, log: Path, browser_of: C
     browser = browser_of(scene.people.bob)
     page = browser.get(reverse("job_log", args=[scene.job.pk]))
     assert page.status_code == 200
-    assert page.context["workers"] == [(0, "Worker 0")]
+    assert page.context["choices"] == [("0", "Worker 0")]
     for name in ("job_log_raw", "job_log_piece", "job_log_search", "job_log_stream"):
         assert browser.get(reverse(name, args=[scene.job.pk]) + "?rank=7&q=x&end=1").status_code == 404
 
@@ -138,7 +138,7 @@ def test_a_sparse_log_of_terabytes_is_searched_and_loaded_only_as_far_as_a_log_m
     monkeypatch.setattr(backend, "log_limit_bytes", 300_000)
     browser = browser_of(scene.people.bob)
     found = browser.get(reverse("job_log_search", args=[scene.job.pk]), {"q": "needle"})
-    assert found.json() == {"offsets": [0], "complete": True, "next": None}
+    assert found.json() == {"lines": [[0, 0]], "complete": True, "next": None}
     raw = browser.get(reverse("job_log_raw", args=[scene.job.pk]))
     assert 300_000 <= int(raw["Content-Length"]) < 400_000
 
@@ -146,26 +146,26 @@ def test_a_sparse_log_of_terabytes_is_searched_and_loaded_only_as_far_as_a_log_m
 def test_a_search_that_is_cut_says_where_to_go_on(
     scene: Scene, log: Path, browser_of: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "SEARCH_BYTES", 1000)
+    monkeypatch.setattr(log_search, "SEARCH_BYTES", 1000)
     log.write_bytes(b"0123456\n" * 300 + b"needle\n")
     browser, url = browser_of(scene.people.bob), reverse("job_log_search", args=[scene.job.pk])
-    begin, answers = 0, []
+    begin, answers = "0", []
     while begin is not None:
         answers.append(browser.get(url, {"q": "needle", "from": begin}).json())
         begin = answers[-1]["next"]
-    assert [answer["next"] for answer in answers] == [1000, 2000, None]
+    assert [answer["next"] for answer in answers] == ["1000", "2000", None]
     assert [answer["complete"] for answer in answers] == [False, False, True]
-    assert answers[-1]["offsets"] == [2400]
+    assert answers[-1]["lines"] == [[0, 2400]]
 
 
 def test_a_search_ends_when_its_time_is_up(
     scene: Scene, log: Path, browser_of: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "SEARCH_SECONDS", -1.0)
+    monkeypatch.setattr(log_search, "SEARCH_SECONDS", -1.0)
     log.write_bytes(b"needle\n")
     url = reverse("job_log_search", args=[scene.job.pk])
     found = browser_of(scene.people.bob).get(url, {"q": "needle"}).json()
-    assert found == {"offsets": [], "complete": False, "next": 0}
+    assert found == {"lines": [], "complete": False, "next": "0"}
 
 
 def test_any_place_behind_the_end_is_empty_and_what_is_no_place_is_refused(
@@ -177,7 +177,7 @@ def test_any_place_behind_the_end_is_empty_and_what_is_no_place_is_refused(
     api = f"/api/v1/jobs/{scene.job.pk}/log"
     for begin in ("7", "100000", "9" * 17):
         found = browser.get(search, {"q": "needle", "from": begin})
-        assert found.json() == {"offsets": [], "complete": True, "next": None}
+        assert found.json() == {"lines": [], "complete": True, "next": None}
         assert browser.get(piece, {"begin": begin}).json()["pieces"] == []
     for offset in (7, 2**44, 2**62, 2**63 - 1):
         answer = browser.get(api, {"offset": offset})
@@ -191,7 +191,7 @@ def test_a_search_ends_when_its_reader_leaves(
     scene: Scene, log: Path, browser_of: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the client disconnects after the first of 40 pieces of the log, the search does not read the rest."""
-    monkeypatch.setattr(logs, "SEARCH_PIECE", 1000)
+    monkeypatch.setattr(log_search, "SEARCH_PIECE", 1000)
     log.write_bytes(b"0123456\n" * 5000)
     cookies = browser_of(scene.people.bob).cookies
     headers = [(b"host", b"localhost"), (b"cookie", cookies.output(header="", sep=";").strip().encode())]
@@ -201,12 +201,12 @@ def test_a_search_ends_when_its_reader_leaves(
         "server": ("localhost", 80), "client": ("127.0.0.1", 5),
     }  # fmt: skip
     looks: list[int] = []
-    real = logs.Search.look
+    real = log_search.Search.look
 
     async def request() -> None:
         loop, first, leave = asyncio.get_running_loop(), True, asyncio.Event()
 
-        def look(search: logs.Search) -> bool:
+        def look(search: log_search.Search) -> bool:
             looks.append(1)
             loop.call_soon_threadsafe(leave.set)
             return real(search)

@@ -4,7 +4,8 @@ repetition."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +17,11 @@ from django.test import AsyncClient
 from django.urls import reverse
 
 from accounting.models import User
-from portal.jobs import log_views
+from portal.jobs import log_group, log_views, logs
+from scheduling.backends.local import removal
 from scheduling.backends.local.files import JobFiles
+from scheduling.backends.logfiles import LogFiles
+from scheduling.backends.output import Log
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import Job
 from tests.portal.scene import Scene
@@ -36,12 +40,14 @@ class Got:
 
 
 @pytest.fixture
-def log(scene: Scene) -> Path:
-    """Returns the path of the log of worker 0 of Bob's running job."""
-    path = JobFiles(backend_for(scene.job.cluster).root, scene.job.pk).log(0)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"")
-    return path
+def log(scene: Scene) -> Iterator[Path]:
+    """Yields the path of the log of worker 0 of Bob's running job."""
+    files = JobFiles(backend_for(scene.job.cluster).root, scene.job.pk)
+    removal.remove(files)
+    files.make()
+    files.log(0).write_bytes(b"")
+    yield files.log(0)
+    removal.remove(files)
 
 
 async def browser(user: User) -> AsyncClient:
@@ -70,7 +76,7 @@ def take(got: Got, block: bytes) -> None:
     got.names.append(fields.get("event", "message"))
     got.last_id = fields.get("id", got.last_id)
     if "event" not in fields:
-        got.text += "".join(text for _, text in json.loads(fields["data"])["pieces"])
+        got.text += "".join(piece[1] for piece in json.loads(fields["data"])["pieces"])
 
 
 def run(work: Callable[[], Awaitable[Any]]) -> Any:
@@ -216,20 +222,104 @@ def test_earlier_pieces_join_without_a_gap(scene: Scene, log: Path, browser_of) 
     end_, text = len(data), ""
     while end_:
         answer = client.get(url, {"end": end_}).json()
-        text, end_ = "".join(text for _, text in answer["pieces"]) + text, answer["begin"]
+        text, end_ = "".join(piece[1] for piece in answer["pieces"]) + text, int(answer["begin"])
     assert text == data.decode()
     around = client.get(url, {"around": 13 * 15_000}).json()["pieces"]
-    assert [13 * 15_000, "line 0015000\n"] in around
-    assert client.get(url, {"begin": 13 * 29_999}).json()["pieces"] == [[13 * 29_999, "line 0029999\n"]]
+    assert [13 * 15_000, "line 0015000\n", 0, 0, 0] in around
+    rest = client.get(url, {"begin": 13 * 29_999}).json()
+    assert rest == {
+        "begin": str(13 * 29_999),
+        "end": str(len(data)),
+        "pieces": [[13 * 29_999, "line 0029999\n", 0, 0, 0]],
+    }
     assert client.get(url).status_code == 400
 
 
 def test_searching_answers_with_offsets_or_says_what_is_wrong(scene: Scene, log: Path, browser_of) -> None:
     log.write_bytes(b"alpha\nbeta\nalphabet\n")
     client, url = browser_of(scene.people.bob), reverse("job_log_search", args=[scene.job.pk])
-    assert client.get(url, {"q": "ALPHA"}).json() == {"offsets": [0, 11], "complete": True, "next": None}
-    assert client.get(url, {"q": "^a.*t$", "regex": "1"}).json()["offsets"] == [11]
+    assert client.get(url, {"q": "ALPHA"}).json() == {
+        "lines": [[0, 0], [0, 11]],
+        "complete": True,
+        "next": None,
+    }
+    assert client.get(url, {"q": "^a.*t$", "regex": "1"}).json()["lines"] == [[0, 11]]
     wrong = client.get(url, {"q": "(", "regex": "1"})
     assert wrong.status_code == 422
     assert wrong.json()["problem"].startswith("This is not a valid regular expression")
     assert client.get(url, {"q": ""}).status_code == 422
+
+
+@pytest.fixture
+def gang(scene: Scene, log: Path) -> list[Path]:
+    """Returns the logs of two workers of Bob's running job, with times: they take turns."""
+    Job.objects.filter(pk=scene.job.pk).update(workers=2, spec=scene.job.spec | {"workers": 2})
+    files = LogFiles(log.parent)
+    for rank in range(2):
+        fd = files.open(rank, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        written = Log(fd, 10**6, times=files.times_writer(rank, attempt=1))
+        for step in range(400):
+            written.write(
+                b"step %d of worker %d\n" % (step, rank), [(0, 1_790_000_000_000 + 2 * step + rank)]
+            )
+        written.release()
+    return [files.log(rank) for rank in range(2)]
+
+
+BOTH = [f"step {step} of worker {rank}\n" for step in range(400) for rank in range(2)]
+
+
+def test_all_workers_are_merged_by_time_and_cut_anywhere_the_parts_are_the_files(
+    scene: Scene, gang: list[Path], monkeypatch
+) -> None:
+    monkeypatch.setattr(log_group, "LEAST_READ", 1000)
+    monkeypatch.setattr(logs, "READ", 1000)
+    end(scene.job)
+
+    async def read_in_parts() -> Got:
+        client, got = await browser(scene.people.bob), Got()
+        while "end" not in got.names:
+            stream = await follow(client, scene.job, last_id=got.last_id, query="?ranks=0-1&offset=0.0")
+            async with aclosing(stream):
+                take(got, await anext(stream))
+                take(got, await anext(stream))  # then the connection breaks
+        return got
+
+    got = run(read_in_parts)
+    assert got.text == "".join(BOTH)
+    assert got.last_id == ".".join(str(path.stat().st_size) for path in gang)
+
+
+def test_a_line_of_one_worker_is_found_among_those_of_all_by_its_address(
+    scene: Scene, gang: list[Path], browser_of
+) -> None:
+    client, args = browser_of(scene.people.bob), [scene.job.pk]
+    found = client.get(reverse("job_log_search", args=args), {"ranks": "0-1", "q": "step 77 of"}).json()
+    assert [rank for rank, _ in found["lines"]] == [0, 1]
+    rank, offset = found["lines"][1]
+    with gang[0].open("ab") as file:
+        file.write(b"more\n" * 1000)  # the address stays the same
+    part = client.get(
+        reverse("job_log_piece", args=args), {"ranks": "0-1", "around": offset, "of": rank}
+    ).json()
+    texts = [piece[1] for piece in part["pieces"]]
+    assert part["pieces"][texts.index("step 77 of worker 1\n")][:4] == [
+        offset,
+        texts[155],
+        1,
+        1_790_000_000_155,
+    ]
+    assert [text for text in texts if text != "more\n"] == BOTH
+    page = client.get(reverse("job_log", args=args), {"ranks": "0-1", "rank": rank, "line": offset})
+    assert f'data-ranks="0-1" data-line="{offset}" data-line-rank="1"' in page.content.decode()
+
+
+def test_only_workers_of_the_job_are_shown_together(scene: Scene, gang: list[Path], browser_of) -> None:
+    client, args = browser_of(scene.people.bob), [scene.job.pk]
+    for ranks in ("0-2", "2", "1-0", "0-99999"):
+        for name in ("job_log_stream", "job_log_piece", "job_log_search"):
+            answer = client.get(reverse(name, args=args), {"ranks": ranks, "q": "x", "end": "0"})
+            assert answer.status_code == 404, (ranks, name)
+    page = client.get(reverse("job_log", args=args)).content.decode()
+    assert '<option value="0-1" selected>All workers</option>' in page
+    assert client.get(reverse("job_log_piece", args=args), {"ranks": "0-1", "end": "7"}).status_code == 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -10,9 +11,10 @@ from fairlot_client.cli.app import App, talk
 from fairlot_client.cli.finding import ENDED
 
 if TYPE_CHECKING:
-    from fairlot_client.answers import JobInFull
+    from fairlot_client.answers import JobInFull, LogLine, LogMatch
 
 SHORTEST, LONGEST = 0.5, 5.0  # seconds between two looks
+Ranks = tuple[int, int | None]  # the first and the last worker; None: as many as are shown together
 
 
 def write_log(app: App, job: int, rank: int) -> None:
@@ -43,6 +45,68 @@ def follow_log(app: App, job: int, rank: int) -> None:
             said, pause = now, SHORTEST
         app.pause(pause)
         pause = min(LONGEST, pause * 1.5)
+
+
+@dataclass
+class LineWriter:
+    """Writes lines of logs to stdout, with the rank and the time of each if asked."""
+
+    with_rank: bool
+    with_time: bool
+
+    def write(self, line: LogLine, mark: str = "") -> None:
+        self._write(line["text"], f"{line['at'] or '-':<32} " if self.with_time else "", line["rank"], mark)
+
+    def write_match(self, match: LogMatch) -> None:
+        """Writes a match with the lines around it, which are marked as grep marks them."""
+        for text in match["before"]:
+            self._write(text, "", match["rank"], "-")
+        self.write(match, ":" if match["before"] or match["after"] else "")
+        for text in match["after"]:
+            self._write(text, "", match["rank"], "-")
+
+    def _write(self, text: str, time: str, rank: int, mark: str) -> None:
+        who = f"{rank}| " if self.with_rank else ""
+        click.echo(f"{time}{who}{mark}{text}", nl=not text.endswith("\n"))
+
+
+def write_lines(app: App, job: int, show: LineWriter, *, follow: bool, ranks: Ranks) -> None:
+    """Writes the lines of some workers, merged by time; with `follow` until the job has ended and all is written."""
+    after, pause, said = "", SHORTEST, ""
+    while True:
+        answer = app.client.read_job_log_lines(job, first_rank=ranks[0], last_rank=ranks[1], after=after)
+        for line in answer["items"]:
+            show.write(line)
+        after = answer["next"]
+        if answer["complete"]:
+            return
+        if answer["items"]:
+            pause = SHORTEST
+            continue
+        if not follow:
+            return
+        now = sentence_of(app.client.get_job(job))
+        if now != said:
+            talk(now)
+            said, pause = now, SHORTEST
+        app.pause(pause)
+        pause = min(LONGEST, pause * 1.5)
+
+
+def write_matches(
+    app: App, job: int, show: LineWriter, *, q: str, regex: bool, context: int, ranks: Ranks
+) -> bool:
+    """Writes the lines that match `q`, with lines around them. Returns whether there were any."""
+    was_found = False
+    found = app.client.search_job_log(
+        job, q=q, regex=regex, context=context, first_rank=ranks[0], last_rank=ranks[1]
+    )
+    for match in found:
+        if was_found and context:
+            click.echo("--")
+        show.write_match(match)
+        was_found = True
+    return was_found
 
 
 def wait_for_end(app: App, job: int) -> JobInFull:

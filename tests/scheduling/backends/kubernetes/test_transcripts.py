@@ -106,6 +106,10 @@ def test_whatever_breaks_off_each_line_is_there_once(
         transcript.close()
     listen(folder, Kubelet(told), pieces=pieces)
     assert text(folder) == b"".join(line for _, line in told)
+    times, offset = LogFiles(folder).times(0, 0, 10**6), 0
+    for at, line in told:
+        assert times.of(offset) == (1, START * 1000 + at // 10**6)
+        offset += len(line)
 
 
 @given(seed=st.integers(0, 10**6))

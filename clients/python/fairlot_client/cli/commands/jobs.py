@@ -244,20 +244,61 @@ def why(app: App, job: str) -> None:
 @click.command()
 @finding.argument("job")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option("-r", "--rank", type=click.IntRange(0), help="Rank of the worker.  [default: 0]")
 @click.option(
-    "-r", "--rank", type=click.IntRange(0), default=0, show_default=True, help="Rank of the worker."
+    "-a", "--all", "everyone", is_flag=True, help="All workers merged by time; lines begin with the rank."
+)
+@click.option(
+    "-t", "--timestamps", is_flag=True, help="Begin each line with the time at which it was written."
+)
+@click.option("--grep", metavar="TEXT", help="Only lines that contain TEXT. Case does not count.")
+@click.option("--regex", is_flag=True, help="Take TEXT as a regular expression (RE2).")
+@click.option(
+    "-C",
+    "--context",
+    type=click.IntRange(0, 20),
+    default=0,
+    help="Lines to show before and after each match.",
 )
 @click.option("-w", "--worker", help="Worker of a job with roles, such as ps/0, instead of a rank.")
 @with_app
-def logs(app: App, job: str, follow: bool, rank: int, worker: str | None) -> None:
-    """Write the log of a job to stdout."""
+def logs(
+    app: App,
+    job: str,
+    *,
+    follow: bool,
+    rank: int | None,
+    worker: str | None,
+    everyone: bool,
+    timestamps: bool,
+    grep: str | None,
+    regex: bool,
+    context: int,
+) -> None:
+    """Write the log of a job to stdout.
+
+    With --grep, exit code 1 means that no line was found.
+    """
+    if everyone and (rank is not None or worker is not None):
+        raise click.UsageError("--all excludes --rank and --worker.")
+    if grep is None and (regex or context):
+        raise click.UsageError("--regex and --context need --grep TEXT.")
+    if grep is not None and follow:
+        raise click.UsageError("--grep searches what is there; leave out --follow.")
     found = finding.job_id_of(app, job)
     if worker is not None:
         rank = finding.rank_of(app, found, worker)
-    if follow:
-        following.follow_log(app, found, rank)
+    ranks = (0, None) if everyone else (rank or 0, rank or 0)
+    show = following.LineWriter(with_rank=everyone, with_time=timestamps)
+    if grep is not None:
+        if not following.write_matches(app, found, show, q=grep, regex=regex, context=context, ranks=ranks):
+            click.get_current_context().exit(1)
+    elif everyone or timestamps:
+        following.write_lines(app, found, show, follow=follow, ranks=ranks)
+    elif follow:
+        following.follow_log(app, found, rank or 0)
     else:
-        following.write_log(app, found, rank)
+        following.write_log(app, found, rank or 0)
 
 
 @click.command()
