@@ -48,12 +48,12 @@ def measure_jobs(*, seconds: float) -> int:
 def _due() -> QuerySet[Job]:
     """Returns the jobs whose files have changed, or may have changed, since they were measured."""
     old = Q(storage__measured_at=None) | Q(storage__measured_at__lt=now_from_database() - AGAIN_AFTER)
-    runs = Q(state__in=Job.UNFINISHED, first_started_at__isnull=False) & old
-    ended = Q(state__in=Job.ENDED, first_started_at__isnull=False, files_removed_at=None) & (
-        Q(storage=None) | Q(storage__is_final=False)
+    # by the index job_with_unmeasured_files, which has no jobs that ended long ago
+    unmeasured = Job.objects.filter(
+        files_measured=False, files_removed_at=None, first_started_at__isnull=False, cluster__backend="local"
     )
     return (
-        Job.objects.filter(runs | ended, cluster__backend="local")
+        unmeasured.filter(Q(state__in=Job.ENDED) | old)
         .select_related("cluster")
         .order_by(F("storage__measured_at").asc(nulls_first=True), "pk")
     )
@@ -73,11 +73,12 @@ def _measure(job: Job) -> bool:
         "files": sizes.files,
         "parts": dict(sizes.of_parts),
         "is_complete": sizes.is_complete,
-        "is_final": is_final,
         "measured_at": Now(),
     }
     with transaction.atomic(durable=True):
         JobStorage.objects.update_or_create(job=job, defaults=found)
+        if is_final:
+            Job.objects.filter(pk=job.pk).update(files_measured=True)
     return True
 
 

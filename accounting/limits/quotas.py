@@ -14,6 +14,7 @@ from accounting.models import Generation, Quota, Tenant, User
 
 # The smallest step of limits on GPU-hours and money.
 LEAST = Decimal("0.001")
+NEAR = Decimal("0.8")  # of a limit: from here on pages warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class LimitUsage:
             return self.used >= self.quota.limit
         return self.used + more > self.quota.limit
 
+    @property
+    def is_near(self) -> bool:
+        """Returns whether the usage is at least NEAR of the limit, but has not reached it."""
+        return not self.is_reached and self.quota.limit > 0 and self.used >= self.quota.limit * NEAR
+
     def with_more(self, more: int) -> LimitUsage:
         """Returns a copy in which the usage is `more` higher."""
         return replace(self, used=self.used + more)
@@ -67,6 +73,8 @@ class LimitUsage:
                 return f"{self.whose} has {used} waiting {jobs}, and the limit is {limit}"
             case Quota.Kind.LONGEST_RUN:
                 return f"The time limit of {self.whose} is {limit} h, and the job has run for {used} h"
+            case Quota.Kind.STORAGE:
+                return f"The files of jobs of {self.whose} take {used} GiB, and the limit is {limit} GiB"
             case Quota.Kind.BORROWED:
                 of = f" of {quota.generation.name}" if quota.generation else ""
                 return f"{self.whose} has borrowed {used} times its entitlement{of}, and the limit is {limit} times"

@@ -41,6 +41,7 @@ class Quota(models.Model):
         MONEY = "money", "Money"
         QUEUED_JOBS = "queued_jobs", "Queued jobs"
         LONGEST_RUN = "longest_run", "Longest run in hours"
+        STORAGE = "storage", "Files of jobs in GiB"
         BORROWED = "borrowed", "Borrowed GPUs, as a fraction of the entitlement"
 
     class Period(models.TextChoices):
@@ -55,7 +56,11 @@ class Quota(models.Model):
 
     OF_A_PERIOD = (Kind.GPU_HOURS, Kind.MONEY)
     COUNTED = (Kind.GPUS, Kind.QUEUED_JOBS)  # whole numbers
-    WITHOUT_GENERATION = (Kind.QUEUED_JOBS, Kind.LONGEST_RUN)
+    WITHOUT_GENERATION = (Kind.QUEUED_JOBS, Kind.LONGEST_RUN, Kind.STORAGE)
+    AT_SUBMIT = (
+        Kind.QUEUED_JOBS,
+        Kind.STORAGE,
+    )  # blocking, they refuse new jobs and hold back none that waits
     # Kinds whose usage is known before a job runs, so that jobs beyond the limit can run as preemptible jobs. Limits of
     # the other kinds only block or warn.
     MAY_RUN_IDLE = (Kind.GPUS, Kind.GPU_HOURS, Kind.MONEY)
@@ -111,7 +116,8 @@ class Quota(models.Model):
             ),
             models.CheckConstraint(
                 name="a_quota_without_generation",
-                condition=~models.Q(kind__in=["queued_jobs", "longest_run"]) | models.Q(generation=None),
+                condition=~models.Q(kind__in=["queued_jobs", "longest_run", "storage"])
+                | models.Q(generation=None),
             ),
             models.CheckConstraint(
                 name="idle_gpus_are_for_some_kinds",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -12,13 +13,16 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_POST, require_safe
 
+from accounting.core.clock import now_from_database
 from accounting.core.wording import data_size
-from accounting.models import Tenant
+from accounting.limits.quotas import LimitUsage
+from accounting.models import Quota, Tenant, User
 from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.files import deleted_at
 from portal.jobs.views import visible_job
 from portal.user_request import UserRequest
+from scheduling.limits.usage import used_by_account
 from scheduling.models import Job, JobStorage
 from scheduling.models.storage import JobStorageQuerySet
 from scheduling.storage import delete_files
@@ -50,6 +54,7 @@ def storage(request: UserRequest) -> HttpResponse:
         "page": page,
         "rows": [(row, deleted_at(row.job), row.pk in deletable) for row in page],
         "teams": _by_team(measured),
+        "limits": _limits(user),
         "own": measured.aggregate(
             total=Sum("size", filter=Q(job__owner=user), default=0),
             jobs=Count("pk", filter=Q(job__owner=user)),
@@ -58,6 +63,24 @@ def storage(request: UserRequest) -> HttpResponse:
         "mine": mine,
     }
     return render_page(request, "jobs/storage.html", context)
+
+
+def _limits(user: User) -> list[LimitUsage]:
+    """Returns the limits on files of the teams that the user may see, and of the user, with their usage.
+
+    Those with the least space left come first.
+    """
+    quotas = (
+        Quota.objects.filter(kind=Quota.Kind.STORAGE, tenant__in=Tenant.objects.visible_to(user))
+        .filter(Q(user=None) | Q(user=user))
+        .select_related("tenant", "user", "generation")
+    )
+    found = []
+    for quota, used in used_by_account(quotas, now=now_from_database()):
+        own = user if quota.is_of_users else None
+        amounts = [amount for (_, whose), amount in used.items() if whose == (own.pk if own else None)]
+        found.append(LimitUsage(quota, max(amounts, default=Decimal(0)), quota.tenant, own))
+    return sorted(found, key=lambda one: (one.quota.limit - one.used, one.quota.pk))
 
 
 def _by_team(measured: JobStorageQuerySet) -> list[dict[str, Any]]:

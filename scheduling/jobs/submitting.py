@@ -377,7 +377,10 @@ class _Place:
         """
         outcomes: dict[int, Outcome] = {}
         accepted: list[tuple[int, _Draft, list[str]]] = []
-        places = None if self.replica else QueuePlaces(self.tenant, self.actor, self.reader, now=self.now)
+        places = None
+        if not self.replica:
+            is_local = self.cluster.backend == Cluster.Backend.LOCAL
+            places = QueuePlaces(self.tenant, self.actor, self.reader, now=self.now, leaves_files=is_local)
         stored = self._stored(drafts)
         limits = Binding(
             self.cluster, at=self.now

@@ -124,6 +124,9 @@ class Binding:
     def _warns(self, one: LimitUsage, job: Job, *, waits: bool, is_new: bool) -> bool:
         if one.quota.kind == Quota.Kind.BORROWED:
             return self._borrows(one, more=job.gpus if waits else 0)
+        if one.quota.kind == Quota.Kind.STORAGE:
+            is_local = self.cluster.backend == Cluster.Backend.LOCAL  # others keep no files on this machine
+            return is_new and one.is_reached and is_local
         if one.quota.kind == Quota.Kind.QUEUED_JOBS:
             return waits and job.kind != Job.Kind.REPLICA and one.is_exceeded(1 if is_new else 0)
         return one.is_exceeded(job.gpus if waits else 0)

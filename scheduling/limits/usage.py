@@ -16,12 +16,13 @@ from accounting.limits.spending import Account, Spending, limited_by
 from accounting.models import Quota, Tenant, User
 from accounting.models.quotas import QuotaQuerySet
 from scheduling.limits.caps import unbooked
-from scheduling.models import Cluster, Job, Lease, Round
+from scheduling.models import Cluster, Job, JobStorage, Lease, Round
 
 # Leases that count against limits on GPUs: those that hold GPUs, and reservations of waiting gangs.
 HAD = Q(state__in=Lease.HOLDING) | Q(state=Lease.State.RESERVED, job__state__in=Job.WAITING)
 NAMED = ("tenant", "user", "generation")
-# Lease or Job.
+GIB = 2**30
+# Lease, Job or JobStorage.
 Row = TypeVar("Row", bound=Model)
 
 
@@ -94,6 +95,10 @@ def _used(quota: Quota, spending: Spending, now: datetime) -> Mapping[Account, D
         case Quota.Kind.QUEUED_JOBS:
             jobs = Job.objects.waiting().exclude(kind=Job.Kind.REPLICA)
             return _by_account(quota, _below(jobs, quota), Count("pk"))
+        case Quota.Kind.STORAGE:
+            files = _below(JobStorage.objects.present(), quota, "job__")
+            taken = _by_account(quota, files, Sum("size"), "job__")
+            return {account: size / GIB for account, size in taken.items()}
         case Quota.Kind.LONGEST_RUN:
             return _longest(quota, now)
         case Quota.Kind.BORROWED:
@@ -114,7 +119,10 @@ def _below(rows: QuerySet[Row], quota: Quota, to_job: str = "") -> QuerySet[Row]
 
 
 def _by_account(
-    quota: Quota, rows: QuerySet[Lease] | QuerySet[Job], amount: Sum | Count, to_job: str = ""
+    quota: Quota,
+    rows: QuerySet[Lease] | QuerySet[Job] | QuerySet[JobStorage],
+    amount: Sum | Count,
+    to_job: str = "",
 ) -> Mapping[Account, Decimal]:
     found: dict[Account, Decimal] = defaultdict(Decimal)
     whose = rows.order_by().values_list(f"{to_job}tenant", f"{to_job}owner").annotate(amount)

@@ -125,6 +125,8 @@ class Job(models.Model):
     files_removed_at = models.DateTimeField(
         null=True, help_text="When the job's log and checkpoints were deleted."
     )
+    # Their space was measured after the end of the job, so that nothing changes any more.
+    files_measured = models.BooleanField(default=False, db_default=False)
     exit_code = models.IntegerField(null=True)
     end_reason = models.CharField(max_length=40, blank=True)  # a JobEnd
     # Why the job was cancelled: an EventCode and its parameters. For other ends, `end_message` has the backend's
@@ -188,6 +190,13 @@ class Job(models.Model):
             ),
             models.Index(
                 fields=["ended_at"], condition=models.Q(files_removed_at=None), name="job_with_files"
+            ),
+            models.Index(
+                fields=["cluster"],
+                condition=models.Q(
+                    files_measured=False, files_removed_at=None, first_started_at__isnull=False
+                ),
+                name="job_with_unmeasured_files",
             ),
             models.Index(
                 fields=["cluster"],

@@ -33,9 +33,6 @@ class JobStorage(models.Model):
     # Bytes of each folder in the job's folder, by name.
     parts = models.JSONField(default=dict)
     is_complete = models.BooleanField(default=True)  # False: there was more than a measurement looks at
-    is_final = models.BooleanField(
-        default=False
-    )  # measured after the end of the job, so that nothing changes any more
     measured_at = models.DateTimeField(null=True)
     deletion_wanted_at = models.DateTimeField(null=True)
 

@@ -576,7 +576,7 @@ class JobStorage(TypedDict):
 
 
 class Limit(TypedDict):
-    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed"]
+    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed", "storage"]
     limit: str
     generation: str | None
     user: str | None
@@ -590,7 +590,7 @@ class Limit(TypedDict):
 
 
 class LimitTerms(TypedDict):
-    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed"]
+    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed", "storage"]
     limit: float | str
     generation: NotRequired[str | None]
     user: NotRequired[str | None]

@@ -1881,7 +1881,7 @@ def list_limits(*, team: str) -> Call[list[answers.Limit]]:
 
 def set_limit(
     *,
-    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed"],
+    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed", "storage"],
     limit: float | str,
     team: str,
     generation: str | Unset | None = UNSET,
@@ -1922,7 +1922,7 @@ def remove_limit(limit_id: int) -> Call[None]:
 
 def preview_limit(
     *,
-    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed"],
+    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed", "storage"],
     limit: float | str,
     team: str,
     generation: str | Unset | None = UNSET,

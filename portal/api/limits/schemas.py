@@ -8,7 +8,7 @@ from ninja import Field, Schema
 
 from portal.api.fields import Amount, Figure, Flag, Line, Whole
 
-LimitKind = Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed"]
+LimitKind = Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed", "storage"]
 
 
 AtLimit = Literal["block", "idle", "warn"]
@@ -16,8 +16,8 @@ AtLimit = Literal["block", "idle", "warn"]
 
 class LimitTerms(Schema):
     kind: LimitKind = Field(
-        description="What is limited. For `longest_run`, the limit is a number of hours. For `borrowed`, "
-        "the limit is a fraction of the entitlement."
+        description="What is limited. For `longest_run`, the limit is a number of hours; for `storage`, a number of "
+        "GiB. For `borrowed`, the limit is a fraction of the entitlement."
     )
     limit: Amount
     generation: Line | None = Field(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
 
 import pytest
 from django.db import connection
@@ -11,7 +12,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from accounting.actions.quotas import set_quota
 from accounting.core.clock import now_from_database
+from accounting.models import Quota
 from scheduling.models import Job, JobStorage, Lease
 from tests.portal.scene import Scene, secrets_in
 
@@ -38,6 +41,10 @@ def page(browser: Client, query: str = "") -> str:
     return re.sub(r"\s+", " ", answer.content.decode().replace("\u202f", " ").replace("\xa0", " "))
 
 
+def words(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+
+
 def test_each_sees_the_jobs_of_their_teams_biggest_first(
     measured: Scene, browser_of: Callable[..., Client]
 ) -> None:
@@ -54,6 +61,24 @@ def test_each_sees_the_jobs_of_their_teams_biggest_first(
     mine = page(browser_of(people.bob), "?mine=1")
     assert re.findall(r'/files/">([^<]+)</a>', mine) == ["supernova"]
     assert browser_of(people.charlie).get(reverse("storage") + "?team=astro").status_code == 404
+
+
+def test_limits_on_files_are_shown_to_those_whom_they_concern(
+    measured: Scene, browser_of: Callable[..., Client]
+) -> None:
+    people, kind = measured.people, Quota.Kind.STORAGE
+    set_quota(actor=people.ada, tenant=people.astro, kind=kind, limit=8)
+    set_quota(actor=people.ada, tenant=people.astro, kind=kind, limit=Decimal("3.5"), each_user=True)
+    set_quota(actor=people.ada, tenant=people.bio, kind=kind, limit=100)
+    bobs = words(page(browser_of(people.bob))).partition("Limits")[2].partition("Jobs, biggest")[0]
+    assert (
+        "Astro 8 of 8 8.0 of 8.0 GiB · New jobs are refused. Delete files of ended jobs in the list" in bobs
+    )
+    assert "bob in Astro 3 of 3.5 3.0 of 3.5 GiB · Nearly full." in bobs
+    assert "of 100.0 GiB" not in bobs
+    charlies = words(page(browser_of(people.charlie)))
+    assert "7.0 of 100.0 GiB" in charlies
+    assert "Astro" not in charlies.partition("Limits")[2].partition("Jobs, biggest first")[0]
 
 
 def test_only_files_of_ended_jobs_that_one_may_change_can_be_deleted(

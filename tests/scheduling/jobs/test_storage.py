@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from django.conf import LazySettings
+from django.db import connection
 
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
@@ -83,10 +84,20 @@ def test_a_measurement_before_the_last_attempt_has_ended_is_not_the_last(lab: Wo
     job = ended(lab, 1)
     Lease.objects.filter(job=job).update(state=Lease.State.STOPPING)
     measure_jobs(seconds=60)
-    assert not JobStorage.objects.get(job=job).is_final
+    assert not Job.objects.get(pk=job.pk).files_measured
     Lease.objects.filter(job=job).update(state=Lease.State.CLOSED)
     measure_jobs(seconds=60)
-    assert JobStorage.objects.get(job=job).is_final
+    assert Job.objects.get(pk=job.pk).files_measured
+
+
+def test_the_search_for_unmeasured_files_looks_at_no_job_that_ended_long_ago(lab: World) -> None:
+    runs = start(lab)
+    measure_jobs(seconds=60)
+    measured_earlier(runs)
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+    plan = storage._due().explain()
+    assert "job_with_unmeasured_files" in plan, plan
 
 
 def test_files_are_deleted_at_a_users_wish_once(lab: World) -> None:

@@ -20,7 +20,8 @@ from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.explain import explain
 from scheduling.jobs.submitting import submit_job
 from scheduling.jobs.time_limit import end_overlong
-from scheduling.models import Cluster, Job, JobEvent, Lease
+from scheduling.limits.queue_slots import QueuePlaces
+from scheduling.models import Cluster, Job, JobEvent, JobStorage, Lease
 from scheduling.shares.snapshot import read_snapshot
 from scheduling.spec.job_spec import JobSpec
 from tests.accounting.ledger.test_at_once import at_once
@@ -281,6 +282,53 @@ class TestQueuePlaces:
         limit(lab, 0, kind=Kind.QUEUED_JOBS, at_limit="warn")
         job = lab.submit(lab.people.bob, lab.people.astro)
         assert text_of(job.events.get(kind="warned")) == "Astro has 0 waiting jobs, and the limit is 0"
+
+
+class TestFiles:
+    def test_new_jobs_are_refused_while_files_take_the_limit_and_the_refusal_says_what_to_delete(
+        self, lab: World
+    ) -> None:
+        limit(lab, 2, kind=Kind.STORAGE, each_user=True)
+        waits, small, big = (lab.submit(lab.people.bob, lab.people.astro) for _ in range(3))
+        takes(small, 0.25)
+        takes(big, 1.5)
+        assert lab.submit(lab.people.bob, lab.people.astro).pk, "1.75 GiB are less than the limit"
+        takes(waits, 0.25, state=Job.State.QUEUED)
+        with pytest.raises(Refused) as refused:
+            lab.submit(lab.people.bob, lab.people.astro)
+        assert str(refused.value) == (
+            "The files of jobs of bob in Astro take 2 GiB, and the limit is 2 GiB. Delete files of ended jobs on the"
+            f" page Storage; your biggest are {big.name} #{big.pk} (1.5\N{NO-BREAK SPACE}GiB),"
+            f" {small.name} #{small.pk} (256\N{NO-BREAK SPACE}MiB)."
+        )
+        assert lab.submit(lab.people.alice, lab.people.astro).pk, "the limit is on each user"
+        Job.objects.filter(pk=small.pk).update(files_removed_at=now_from_database())
+        assert lab.submit(lab.people.bob, lab.people.astro).pk
+
+    def test_a_limit_above_counts_all_teams_below_and_keeps_its_figures(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.STORAGE, tenant=lab.people.uni)
+        takes(lab.submit(lab.people.charlie, lab.people.bio), 1)
+        with pytest.raises(Refused, match="files of jobs has reached a limit of a team above Astro"):
+            lab.submit(lab.people.bob, lab.people.astro)
+
+    def test_a_warning_limit_and_jobs_in_pods_are_not_refused(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.STORAGE, at_limit="warn")
+        takes(lab.submit(lab.people.bob, lab.people.astro), 3)
+        job = lab.submit(lab.people.bob, lab.people.astro)
+        warned = "The files of jobs of Astro take 3 GiB, and the limit is 1 GiB"
+        assert text_of(job.events.get(kind="warned")) == warned
+        limit(lab, 1, kind=Kind.STORAGE)
+        pods = QueuePlaces(
+            lab.people.astro, lab.people.bob, None, now=now_from_database(), leaves_files=False
+        )
+        assert pods.take() is None
+
+
+def takes(job: Job, gibibytes: float, *, state: str = Job.State.CANCELLED) -> None:
+    """Makes the job one in `state` whose files take this much space."""
+    ended = now_from_database() if state in Job.ENDED else None
+    Job.objects.filter(pk=job.pk).update(state=state, ended_at=ended)
+    JobStorage.objects.create(job=job, size=int(gibibytes * 2**30), measured_at=now_from_database())
 
 
 @pytest.mark.django_db(transaction=True)

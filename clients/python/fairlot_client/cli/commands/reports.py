@@ -156,7 +156,7 @@ LIMITS: list[Column] = [
     ("ID", "id"), ("KIND", "kind"), ("LIMIT", "limit"), ("USED", "used"), ("TEAM", "team"), ("USER", "user"),
     ("GPU TYPE", "generation"), ("PERIOD", "period"), ("AT LIMIT", "at_limit"),
 ]  # fmt: skip
-KINDS = ["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed"]
+KINDS = ["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed", "storage"]
 
 
 @click.command()
