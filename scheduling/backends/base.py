@@ -173,7 +173,7 @@ class Gang:
     mounts: Sequence[Mount] = ()
     inputs: Sequence[Input] = ()
     code: CodeArchive | None = None
-    requirements: str = ""  # text of a pip requirements file; backends with pods ignore it
+    requirements: str = ""  # text of a pip requirements file
     container: Container = DEFAULT_CONTAINER
     uid: int | None = None  # UID of the team's user on the portal's machine; None where pods run the gang
     checkpoint: str = ""  # pattern of the names of complete checkpoints; empty: the program finds them itself

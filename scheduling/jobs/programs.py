@@ -29,14 +29,11 @@ UNREADABLE = re.compile(r"[$`*?\[\](){}~|&;<>\\]")
 def check_program(cluster: Cluster, spec: JobSpec) -> None:
     """Raises SpecError if the job's command is sure to run a program that is missing in its environment.
 
-    Accepts every command if the environment is a container image or if the spec sets PATH, because the installed
-    programs are then unknown.
+    Accepts every command if the environment is a container image, or if the spec sets PATH or has requirements, because
+    the installed programs are then unknown.
     """
     paths = paths_of(cluster, spec.environment)
-    if paths is None or "PATH" in {
-        **spec.variables,
-        **spec.secrets,
-    }:  # the programs of an image, or on another PATH, are unknown
+    if paths is None or spec.requirements.strip() or "PATH" in {**spec.variables, **spec.secrets}:
         return
     for program in programs_of(spec.command):
         if shutil.which(program, path=paths) is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from accounting.core.wording import counted
-from scheduling.models import Cluster
+from scheduling.models import Cluster, ClusterAccess
 from scheduling.models.clusters import NodeQuerySet
 from scheduling.spec.attachments import read_bytes
 from scheduling.spec.job_spec import JobSpec
@@ -19,11 +19,6 @@ from scheduling.spec.paths import SECRETS, VOLUMES, is_in
 GIB = 2**30
 # The fraction of a node's CPUs and memory that is left to system programs and to agents of the cluster.
 FOR_OTHERS = 0.1
-# The supervisor of local jobs looks for checkpoints; nothing of Fairlot runs beside a container that could do so.
-NOT_IN_CONTAINERS = (
-    "leave checkpoint out: in this cluster the program itself must look for its newest checkpoint in"
-    " $FAIRLOT_CHECKPOINT_DIR"
-)
 NOT_BY_ROLE = "leave it out: in this cluster all workers of a job run the same command in the same image"
 ONLY_IN_CONTAINERS = (
     "cpu", "memory", "shm", "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
@@ -94,13 +89,13 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
     """
     if cluster.backend == "local":
         return _not_here(spec)
-    problems = {"checkpoint": NOT_IN_CONTAINERS} if spec.checkpoint else {}
+    problems: dict[str, str] = {}
     if spec.roles or (spec.launch and spec.workers > 1):
         problems["roles" if spec.roles else "launch"] = NOT_BY_ROLE
-    if spec.requirements.strip():
-        problems["requirements"] = (
-            f"{cluster.name} runs containers, in which Fairlot installs nothing. Put the packages into the image, or"
-            " run pip install in the command"
+    if spec.checkpoint and not ClusterAccess.objects.filter(cluster=cluster).exclude(checkpoint_claim=""):
+        problems["checkpoint"] = (
+            f"leave checkpoint out: no claim for checkpoints was named when {cluster.name} was attached, so no"
+            " checkpoint survives an attempt there"
         )
     gpus = spec.gpus_per_worker
     gpus_in_words = counted(gpus, "GPU")

@@ -50,6 +50,7 @@ from scheduling.backends.kubernetes.orders import (
     delete_pod,
 )
 from scheduling.backends.kubernetes.podgroups import PodGroups
+from scheduling.backends.kubernetes.preparation import with_requirements, with_resume
 from scheduling.backends.kubernetes.probes import NameTaken
 from scheduling.backends.kubernetes.reflector import Mirror, Reflector
 from scheduling.backends.kubernetes.standalone_pods import BarePodOrders
@@ -195,7 +196,7 @@ class KubernetesBackend:
             raise BackendError(
                 "the files of earlier jobs cannot be read, because this cluster has no claim for checkpoints"
             )
-        gang = with_code(gang)
+        gang = with_code(with_requirements(with_resume(gang)))
         pod = objects.Pod(
             image=gang.environment_name,
             command=gang.command,

@@ -19,7 +19,7 @@ from scheduling.clusters.actions import CHANGEABLE, update_cluster
 from scheduling.execution.operations import describe_gang
 from scheduling.jobs.resources import GIB, ONLY_IN_CONTAINERS, machines, room_for
 from scheduling.jobs.secrets import create_secret, secrets_of
-from scheduling.models import Cluster, Job, Node
+from scheduling.models import Cluster, ClusterAccess, Job, Node
 from scheduling.spec import pod_fields
 from scheduling.spec.attachments import read_bytes
 from scheduling.spec.job_spec import JobSpec, SpecError
@@ -118,6 +118,15 @@ def test_resources_beyond_the_clusters_limit_are_refused_with_the_limit(lab: Wor
         "cpu": "lab allows at most 8 CPUs per GPU, so a worker with 2 GPUs may have 16 CPUs",
         "memory": "lab allows at most 32 GiB of memory per GPU, so a worker with 2 GPUs may have 64Gi of memory",
     }
+
+
+def test_a_cluster_without_a_claim_for_checkpoints_refuses_to_resume_from_them(lab: World) -> None:
+    access = ClusterAccess.objects.create(cluster=lab.cluster, sealed_kubeconfig=b"", server="https://x")
+    with pytest.raises(SpecError, match="no claim for checkpoints was named when lab was attached"):
+        submit(lab, checkpoint="step-*.pt")
+    access.checkpoint_claim = "checkpoints"
+    access.save()
+    assert submit(lab, checkpoint="step-*.pt", requirements="numpy").pk
 
 
 def test_limits_are_numbers_or_nothing() -> None:
