@@ -22,6 +22,7 @@ CONVERTERS: dict[str, Converter] = {
     "PyTorchJob": training.pytorch_job,
     "MPIJob": training.mpi_job,
     "TrainJob": training.train_job,
+    "RayCluster": ray.ray_cluster,
     "RayJob": ray.ray_job,
 }
 VOLCANO = "batch.volcano.sh/"

@@ -1,4 +1,4 @@
-"""RayJobs: the workers of a job form a Ray cluster, whose head is the first worker."""
+"""RayJobs and RayClusters: the workers of a job form a Ray cluster, whose head is the first worker."""
 
 from __future__ import annotations
 
@@ -50,6 +50,15 @@ until [ "$(joined)" -ge "$WORLD_SIZE" ]; do sleep 2; done
 """
 
 
+# Runs until the job is cancelled. A worker waits for the head, whose image may take long to load.
+STANDING = """\
+if [ "${RANK:-0}" = 0 ]; then
+  exec ray start --head --port=6379 --dashboard-host=0.0.0.0 --block
+fi
+until ray start --address="$MASTER_ADDR:6379" --block; do sleep 2; done
+"""
+
+
 def ray_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     """Returns one job. The entrypoint runs on the first worker when all have joined the Ray cluster."""
     spec, report = root.section("spec"), draft.report
@@ -64,19 +73,10 @@ def ray_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
         report.refused_at(spec.at("entrypoint"), "The job has no entrypoint.", "command")
         return []
     cluster = spec.section("rayClusterSpec")
-    role = _role(cluster, draft)
-    if role is None:
+    found = _pods(cluster, objects, draft)
+    if found is None:
         return []
-    pods = PodTemplate(role.template, objects, draft)
-    drop_template_metadata(role.template, draft)
-    container = pods.put(command=False)
-    if container is None:
-        return []
-    pods.at_start |= _add_head(
-        cluster.section("headGroupSpec", "template", "spec"), container, objects, draft
-    )
-    if "workers" not in draft and role.count > 1:
-        draft.put("workers", role.count, role.counted_at)
+    role, pods = found
     pods.command(
         _script(spec, entrypoint, role.count, draft), spec.at("entrypoint"),
         "The first worker is the head of a Ray cluster. It runs the entrypoint when all workers have joined."
@@ -85,6 +85,41 @@ def ray_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     drop_known_of(spec, DROPPED, draft)
     drop_known_of(cluster, OF_CLUSTERS, draft)
     return draft.finish()
+
+
+def ray_cluster(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
+    """Returns one job, which keeps the Ray cluster running until it is cancelled."""
+    cluster = root.section("spec")
+    found = _pods(cluster, objects, draft)
+    if found is None:
+        return []
+    _, pods = found
+    head = cluster.section("headGroupSpec")
+    pods.command(
+        STANDING, head.path, "The first worker is the head, the others join it. The job runs until it is cancelled.",
+        Fate.APPROXIMATED,
+    )  # fmt: skip
+    draft.put("port", 8265, "", "The port of Ray's dashboard, to which jobs are submitted.", Fate.DEFAULTED)
+    drop_known_of(cluster, OF_CLUSTERS, draft)
+    return draft.finish()
+
+
+def _pods(cluster: Fields, objects: Objects, draft: JobDraft) -> tuple[Role, PodTemplate] | None:
+    """Sets everything except the command from the pods of a Ray cluster. Returns None if they are refused."""
+    role = _role(cluster, draft)
+    if role is None:
+        return None
+    pods = PodTemplate(role.template, objects, draft)
+    drop_template_metadata(role.template, draft)
+    container = pods.put(command=False)
+    if container is None:
+        return None
+    pods.at_start |= _add_head(
+        cluster.section("headGroupSpec", "template", "spec"), container, objects, draft
+    )
+    if "workers" not in draft and role.count > 1:
+        draft.put("workers", role.count, role.counted_at)
+    return role, pods
 
 
 def _add_head(spec: Fields, container: Fields, objects: Objects, draft: JobDraft) -> dict[str, str]:

@@ -50,6 +50,22 @@ FROM_HOSTNAME = re.compile(
 ARGUMENT = re.compile(r"\$(?:[1-9@*#]|\{[1-9@*#][^{}\n]*\})")
 FUNCTION = re.compile(r"^[ \t]*(?:function[ \t]+[\w-]+|[\w-]+[ \t]*\(\))", re.MULTILINE | re.ASCII)
 IN_QUOTES = re.compile(r"'[^'\n]*'")
+# A call of srun with options that have no effect if it runs one task in a job of one worker.
+GAP = r"(?:[ \t]|\\\n)+"
+VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s"'\\;&|]+)"""
+ONE = rf"(?:-n|-N|--ntasks|--nodes|--ntasks-per-node|--tasks-per-node)(?:=|{GAP}|(?<=-[nN]))0*1(?![^\s\\])"
+WITHOUT_EFFECT = (
+    r"(?:-u|-Q|-v|-K\d*|--unbuffered|--exclusive|--overlap|--exact|--pty|--quiet|--verbose|--kill-on-bad-exit(?:=[01])?"
+    r"|--export=ALL)(?![^\s\\])"
+)
+OF_NODES = (
+    r"(?:--(?:cpu-bind|cpus-per-task|cpus-per-gpu|gpu-bind|gres|gpus|gpus-per-node|gpus-per-task|hint|job-name|mem"
+    rf"|mem-per-cpu|mem-per-gpu|mpi|time|distribution|container-image)(?:=|{GAP})|-[cGJtm](?:{GAP})?){VALUE}"
+)
+ONE_TASK = re.compile(
+    rf"(?P<before>{BEGINS})srun(?:{GAP}(?:{ONE}|{WITHOUT_EFFECT}|{OF_NODES}))*{GAP}(?=[^-\s\\#;&|<>)])",
+    re.MULTILINE | re.ASCII,
+)
 MOST_REMARKS, MOST_VARIABLES = 30, 60
 # Options of srun that choose nodes or parts of the job.
 PLACED = {
@@ -92,6 +108,13 @@ def put_command(script: BatchScript, request: Request, draft: JobDraft) -> None:
     steps = list(_steps(plain, lines))
     _refuse_what_cannot_run(plain, steps, request, report, lines)
     _images(steps, plain, draft)
+    plain_body = _without_srun(body, request)
+    if plain_body != body:
+        for step in steps:
+            report.mapped(
+                f"line {step.line}: srun", "command", "It would run one task, so its program runs without it."
+            )
+        body, plain, steps = plain_body, _commands_of(plain_body), []
     variables = list(dict.fromkeys(VARIABLE.findall(plain)))[:MOST_VARIABLES]
     exports = tools.set_variables(script, request, draft, variables, lines.first)
     _remarks(plain, report, lines)
@@ -144,6 +167,15 @@ def _first_worker(body: str, request: Request, report: Report) -> str:
             " MASTER_ADDR, replaces hostname.",
         )  # fmt: skip
     return changed
+
+
+def _without_srun(body: str, request: Request) -> str:
+    """Returns the body with the program of each srun in its place, if each runs one task, here, and as it is. Otherwise
+    returns the body unchanged."""
+    if request.workers > 1 or request.tasks_per_worker > 1:
+        return body
+    changed = ONE_TASK.sub(lambda found: found["before"], body)
+    return body if re.search(r"\bsrun\b", _commands_of(changed), re.ASCII) else changed
 
 
 def _steps(plain: str, lines: _Lines) -> Iterator[Step]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 
+from scheduling.importers.commands import OF_BASH
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.slurm.directives import BatchScript
 from scheduling.importers.slurm.resources import Request
@@ -17,6 +19,8 @@ WITH_VALUE = (
     "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "partition", "relative", "signal", "tasks-per-node",
     "time",
 )  # fmt: skip
+# What bash and other shells understand in different ways, besides OF_BASH.
+OTHERWISE_IN_BASH = re.compile(r"[{}]|\b(?:echo|time|source)\b|\$0", re.ASCII)
 COUNTED = {"ntasks", "ntasks-per-node", "tasks-per-node", "nodelist"}
 LETTERS_WITH_VALUE = "ABCDEFGJLMNPSTWcdeimnopqrtwx"
 _IGNORED = [f"--{name}" for name in WITH_VALUE if name not in COUNTED]
@@ -168,6 +172,8 @@ def wrapped(
     """
     lines = []
     runs = _runs(script.interpreter or ("bash",))
+    if runs == "bash" and (command := _only_command(body)):
+        runs, body = "", command
     if wanted or runs:
         lines.append("folder=$(mktemp -d)")
     for name in wanted:
@@ -187,6 +193,14 @@ def wrapped(
     if not runs:
         return "\n".join([*lines, body])
     return "\n".join([*lines, _file("script", body, "END_OF_SCRIPT"), f'exec {runs} "$folder/script"'])
+
+
+def _only_command(body: str) -> str:
+    """Returns the only command of a script for bash, if every /bin/sh understands it in the same way; otherwise ""."""
+    kept = "\n".join(line for line in body.split("\n") if line.strip() and not line.lstrip().startswith("#"))
+    plain = kept.replace("\\\n", "")
+    is_plain = "\n" not in plain and not OF_BASH.search(plain) and not OTHERWISE_IN_BASH.search(plain)
+    return kept.strip() if is_plain else ""
 
 
 def _runs(interpreter: tuple[str, ...]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from scheduling.importers.registry import convert
@@ -17,6 +20,41 @@ def test_the_jobs_of_a_gang_become_the_workers_of_one_job() -> None:
         60,
     )
     assert (single.name, single.spec["command"]) == ("train-set-3", "sleep 10")
+
+
+def test_each_worker_of_a_gang_runs_the_command_of_its_job(tmp_path: Path) -> None:
+    second = SAMPLES["armada-gang"].replace(
+        "podSpec: *pod",
+        """podSpec:
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 60
+      containers:
+        - name: main
+          image: example.org/train:1
+          command: [echo, "the evaluator of $(RANK)"]
+          env:
+            - {name: SECRET_KEY, value: abcdef0123456789}
+          resources:
+            limits: {cpu: 8, memory: 64Gi, nvidia.com/gpu: 4}
+            requests: {cpu: 8, memory: 64Gi, nvidia.com/gpu: 4}""",
+    )
+    found = convert(second)
+    assert [line for line in found.report if line.fate is Fate.REFUSED] == []
+    gang = found.works[0]
+    assert (gang.spec["workers"], gang.spec["gpus_per_worker"]) == (2, 4)
+    (tmp_path / "python").write_text("#!/bin/sh\necho began $1\n")
+    (tmp_path / "python").chmod(0o755)
+    printed = [
+        subprocess.run(
+            ["sh", "-c", gang.spec["command"]], env={"RANK": rank, "PATH": f"{tmp_path}:/usr/bin:/bin"},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for rank in ("0", "1")
+    ]  # fmt: skip
+    assert printed == ["began train.py\n", "the evaluator of 1\n"]
+    more = convert(second.replace('gangCardinality: "2"', 'gangCardinality: "3"'))
+    assert "The gang has 3 jobs, but the text has 2" in " ".join(line.text for line in more.report)
+    assert more.works == ()
 
 
 def test_a_gang_of_different_jobs_is_refused() -> None:

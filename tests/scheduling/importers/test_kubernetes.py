@@ -287,3 +287,31 @@ def test_the_workers_of_a_ray_job_have_what_the_head_has() -> None:
     assert 'until [ "$(joined)" -ge "$WORLD_SIZE" ]' in spec["command"]
     cluster["workerGroupSpecs"][0]["template"]["spec"] = pod(image="other:1")
     assert "different images" in refusals(converted(ray))
+
+
+def test_a_ray_cluster_becomes_a_job_that_runs_until_it_is_cancelled() -> None:
+    text = """
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: shared}
+spec:
+  rayVersion: "2.9.0"
+  headGroupSpec:
+    rayStartParams: {dashboard-host: 0.0.0.0}
+    template: {spec: {containers: [{name: head, image: "rayproject/ray:2.9.0"}]}}
+  workerGroupSpecs:
+    - groupName: gpus
+      replicas: 3
+      rayStartParams: {}
+      template:
+        spec:
+          containers:
+            - {name: worker, image: "rayproject/ray:2.9.0", resources: {limits: {nvidia.com/gpu: 2}}}
+"""
+    found = convert(text)
+    assert [line for line in found.report if line.fate is Fate.REFUSED] == []
+    (work,) = found.works
+    assert (work.kind, work.name, work.spec["port"]) == (WorkKind.JOB, "shared", 8265)
+    assert (work.spec["workers"], work.spec["gpus_per_worker"]) == (3, 2)
+    assert work.spec["command"].count("ray start") == 2
+    assert "exec ray start --head" in work.spec["command"]

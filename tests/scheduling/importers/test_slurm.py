@@ -140,6 +140,40 @@ def run(spec: Any, folder: Path, rank: int = 0, **more: str) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize(
+    ("body", "plain"),
+    [
+        ("srun python x.py", "python x.py"),
+        ("A=1 srun -n1 --cpu-bind=none -c 4 \\\n  --gres=gpu:1 python x.py --n 2", "A=1 python x.py --n 2"),
+        ("cd x && time srun --ntasks 1 --export=ALL ./go | tee log", "cd x && time ./go | tee log"),
+        ("if srun --unbuffered true; then srun -N 1 a; fi", "if true; then a; fi"),
+    ],
+)
+def test_srun_of_one_task_is_the_plain_command(body: str, plain: str) -> None:
+    command = spec_of("-n 1 --gres=gpu:1", body)["command"]
+    assert f"\n{plain}\n" in f"\n{command}\n"
+    assert "srun" not in command
+    if "time" not in plain:
+        assert command == plain
+
+
+@pytest.mark.parametrize(
+    ("options", "body"),
+    [
+        ("-n 2 --gres=gpu:1", "srun python x.py"),
+        ("-N 2 --gres=gpu:1", "srun python x.py"),
+        ("-n 1 --gres=gpu:1", "srun -n $TASKS python x.py"),
+        ("-n 1 --gres=gpu:1", "srun -n 10 python x.py"),
+        ("-n 1 --gres=gpu:1", "srun --chdir=/tmp pwd"),
+        ("-n 1 --gres=gpu:1", "srun --export=A=1 env"),
+        ("-n 1 --gres=gpu:1", "srun python x.py\nrun() { srun -o out $@; }"),
+    ],
+)
+def test_srun_that_does_more_stays(options: str, body: str) -> None:
+    assert body in spec_of(options, body)["command"]
+    assert "SLURM_WORKERS" in spec_of(options, body)["command"]
+
+
 def test_srun_starts_the_tasks_of_each_worker(tmp_path: Path) -> None:
     spec = spec_of(
         "-N 2 --ntasks-per-node=2 --gpus-per-task=2",
