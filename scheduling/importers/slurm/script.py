@@ -170,8 +170,8 @@ def _first_worker(body: str, request: Request, report: Report) -> str:
 
 
 def _without_srun(body: str, request: Request) -> str:
-    """Returns the body with the program of each srun in its place, if each runs one task, here, and as it is. Otherwise
-    returns the body unchanged."""
+    """Returns the body with the program of each srun in its place, if each runs one task. Otherwise returns the body
+    unchanged."""
     if request.workers > 1 or request.tasks_per_worker > 1:
         return body
     changed = ONE_TASK.sub(lambda found: found["before"], body)
