@@ -175,7 +175,7 @@ def _measured(metric: str, series: Sequence[Series], count: int) -> Panel | None
     if len(series) <= MOST_LINES:
         lines = [(one.gpu, one.points) for one in sorted(series, key=lambda one: _natural(one.gpu))]
         return _panel(metric, kind.label, kind.unit, lines, count)
-    note = f"mean of {len(series)} GPUs; the area reaches from the lowest to the highest value"
+    note = f"mean and range of {len(series)} GPUs"
     return _panel(metric, kind.label, kind.unit, [("mean", _sum(series))], count, note=note, band=True)
 
 

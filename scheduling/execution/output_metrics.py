@@ -1,4 +1,5 @@
-"""Reads the metrics that programs print, from the logs of jobs that run or have just stopped.
+"""Reads the metrics that programs print, from the logs of jobs that run or have just stopped. On Kubernetes, also
+computes the steps per second of these jobs, which the samples of local clusters contain.
 
 Any number of processes may read at any time, and may die in between. The position up to which a log has been read is
 stored with the metrics that were found there, so each line counts once.
@@ -8,17 +9,21 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Max, Q
 
 from accounting.core.clock import now_from_database
 from scheduling.backends.base import Backend, BackendError
+from scheduling.backends.summaries import of_value
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.metrics.printed import Printed, sum_up, whole_lines
 from scheduling.metrics.recording import Report, lock_streams, store
+from scheduling.metrics.rolling import number_at
 from scheduling.models import Cluster, Job, Lease, MetricStream
 
 logger = logging.getLogger(__name__)
@@ -38,6 +43,7 @@ class Turn:
     job: Job
     attempt: int
     ended_at: datetime | None  # None while the attempt holds GPUs
+    progress: tuple[float, datetime] | None = None  # the steps that were observed last, and when
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,11 @@ def read_output(*, cluster_id: int, seconds: float) -> int:
         some, due = due[:AT_ONCE], due[AT_ONCE:]
         positions = {turn.job.pk: _position(known.get(turn.job.pk)) for turn in some}
         found = [_read(backend, turn, positions[turn.job.pk], now) for turn in some]
-        _store([one for one in found if one is not None], now)
+        _store(
+            [one for one in found if one is not None],
+            now,
+            with_steps=cluster.backend != Cluster.Backend.LOCAL,
+        )
         read += len(some)
     return read
 
@@ -88,10 +98,16 @@ def turns_of(cluster_id: int, now: datetime) -> dict[int, Turn]:
     attempts: dict[int, int] = dict(ends.values_list("job", "attempt"))
     last = leases.filter(job__in=list(attempts)).annotate(until=F("held_until")).select_related("job")
     return {
-        lease.job_id: Turn(lease.job, lease.epoch, lease.held_until)
+        lease.job_id: Turn(lease.job, lease.epoch, lease.held_until, _progress_of(lease))
         for lease in last.defer("job__spec")
         if attempts[lease.job_id] == lease.epoch
     }
+
+
+def _progress_of(lease: Lease) -> tuple[float, datetime] | None:
+    if lease.progress_steps is None or lease.progress_at is None:
+        return None
+    return lease.progress_steps, lease.progress_at
 
 
 def is_due(turn: Turn, stream: MetricStream | None) -> bool:
@@ -140,18 +156,45 @@ def _read(backend: Backend, turn: Turn, position: int, now: datetime) -> _Read |
 
 
 @transaction.atomic(durable=True)
-def _store(found: list[_Read], now: datetime) -> None:
+def _store(found: list[_Read], now: datetime, *, with_steps: bool) -> None:
     streams = lock_streams(OUTPUT, {one.turn.job.pk for one in found})
-    reports = []
+    reports, speeds = [], []
     for one in found:
         stream = streams[one.turn.job.pk]
         if _position(stream) != one.position or stream.is_complete:
             del streams[one.turn.job.pk]  # another process has read the same part
             continue
-        stream.position = {"offset": one.reached}
+        if with_steps and (speed := _speed_since(stream.position, one.turn)) is not None:
+            speeds.append(speed)
+        stream.position = {"offset": one.reached} | _remembered(one.turn)
         stream.read_at, stream.is_complete = now, one.is_complete
         at = min(filter(None, (now, one.turn.ended_at)))
         reports.append(
             Report(one.turn.job.pk, one.position, at, one.found.values, left_out=one.found.left_out)
         )
     store(streams, reports)
+    if speeds:
+        store(lock_streams(MetricStream.Source.MACHINE, {speed.job_id for speed in speeds}), speeds)
+
+
+def _remembered(turn: Turn) -> dict[str, object]:
+    if turn.progress is None:
+        return {}
+    steps, at = turn.progress
+    return {"attempt": turn.attempt, "steps": steps, "steps_at": at.timestamp()}
+
+
+def _speed_since(position: Mapping[str, Any], turn: Turn) -> Report | None:
+    """Returns the steps per second since `position` was stored; None if no steps were observed in this attempt since
+    then."""
+    if turn.progress is None or position.get("attempt") != turn.attempt:
+        return None
+    steps, at = turn.progress
+    seconds = at.timestamp() - position["steps_at"]
+    if seconds <= 0 or steps < position["steps"]:
+        return None
+    # Negative, because other samples of the same stream have the numbers of their windows.
+    number = -number_at(at, 1)
+    return Report(
+        turn.job.pk, number, at, {"steps_per_second": of_value((steps - position["steps"]) / seconds)}
+    )

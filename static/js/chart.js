@@ -39,7 +39,8 @@ function show(place) {
     chart.querySelectorAll("[data-value]").forEach((cell, number) => {
       cell.textContent = chosen === null ? cell.dataset.value : textOf(lines[number]?.[chosen], chart.dataset.unit);
     });
-    const values = [...chart.querySelectorAll(".metric-legend li")].map((item) => item.textContent.trim());
+    const items = [...chart.querySelectorAll(".metric-legend li")];
+    const values = items.map((item) => [...item.querySelectorAll("span")].map((part) => part.textContent).join(" "));
     said.push(`${chart.querySelector("h3").textContent}: ${values.join(", ")}`);
   }
   document.querySelector("[data-axis-time]").textContent = chosen === null ? "" : times[chosen];

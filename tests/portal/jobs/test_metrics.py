@@ -42,6 +42,11 @@ def record(job: Job, source: str, values: dict[str, list[float]], *, every: int 
         store(lock_streams(source, {job.pk}), reports)
 
 
+def held_for(job: Job, time: timedelta) -> None:
+    since = now_from_database() - time
+    job.leases.update(held_from=since, running_from=since)
+
+
 def page_of(client: Client, job: Job, query: str = "") -> str:
     return client.get(reverse("job_metrics", args=[job.pk]) + query).content.decode()
 
@@ -60,9 +65,7 @@ def bob(scene: Scene, browser_of) -> Client:
 def test_each_metric_has_a_chart_with_its_values_and_the_marks_of_leases_and_trades(
     scene: Scene, bob: Client
 ) -> None:
-    lease = scene.job.leases.get()
-    lease.held_from = lease.running_from = now_from_database() - timedelta(hours=1)
-    lease.save(update_fields=["held_from", "running_from"])
+    held_for(scene.job, timedelta(hours=1))
     gpus = {f"gpu_utilisation@v100-0/{index}": [40.0 + index, 80.0] for index in range(2)}
     record(scene.job, SOURCE.MACHINE, gpus | {"memory": [3 * 2.0**30] * 2}, every=1800)
     record(scene.job, SOURCE.OUTPUT, {"loss": [2.5, 0.5]}, every=1800)
@@ -117,6 +120,7 @@ def test_the_page_takes_the_same_queries_for_few_and_many_samples(scene: Scene, 
             page_of(bob, scene.job)
         return len(asked)
 
+    held_for(scene.job, timedelta(days=2))
     record(scene.job, SOURCE.OUTPUT, {"loss": [1.0] * 10})
     few = queries()
     MetricStream.objects.all().delete()

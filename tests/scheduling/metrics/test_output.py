@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from scheduling.metrics.printed import sum_up
 from scheduling.metrics.reading import read_metrics_of
 from scheduling.metrics.recording import note_samples
 from scheduling.metrics.rolling import restored
-from scheduling.models import Job, MetricSample, MetricStream
+from scheduling.models import Cluster, Job, MetricSample, MetricStream
 from tests.scheduling.local_rig import Rig, rig, until
 from tests.scheduling.swept import Logs, end
 from tests.scheduling.world import World, start, world
@@ -98,10 +99,10 @@ def test_two_readers_at_once_store_a_part_once(
     logs.texts[job.pk] = b"loss=4\n"
     really = output_metrics._store
 
-    def after_another(found: list, now: object) -> None:
+    def after_another(*args: Any, **named: Any) -> None:
         monkeypatch.setattr(output_metrics, "_store", really)
         read(lab)
-        really(found, now)  # type: ignore[arg-type]
+        really(*args, **named)
 
     monkeypatch.setattr(output_metrics, "_store", after_another)
     read(lab)
@@ -120,6 +121,21 @@ def test_hostile_output_is_bounded_and_counted(lab: World, logs: Logs) -> None:
     assert (stream.left_out["not_numbers"], stream.left_out["long_names"]) == (4, 1)
     assert stream.left_out["names"] > 50_000
     assert series_of(other) == {"loss": [1.0]}
+
+
+def test_steps_per_second_on_kubernetes_come_from_the_observed_progress(lab: World, logs: Logs) -> None:
+    job = start(lab)
+    Cluster.objects.filter(pk=lab.cluster.pk).update(backend=Cluster.Backend.KUBERNETES)
+    lease, now = lab.lease(job), now_from_database()
+    for seconds, steps in ((60, 100.0), (40, 150.0), (20, 250.0), (20, 250.0), (10, 10.0)):
+        lease.progress_steps, lease.progress_at = steps, now - timedelta(seconds=seconds)
+        lease.save()
+        read(lab)
+    assert [one["0"] for one in MetricSample.objects.order_by("at").values_list("values", flat=True)] == [
+        2.5,
+        5.0,
+    ]
+    assert MetricStream.objects.get(source="machine").names == ["steps_per_second"]
 
 
 def test_a_log_that_cannot_be_read_is_read_later(lab: World, logs: Logs) -> None:

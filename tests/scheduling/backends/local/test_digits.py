@@ -169,6 +169,6 @@ def test_it_runs_by_hand_too(tmp_path: Path) -> None:
         check=True,
         timeout=PATIENCE,
     )
-    assert run.stdout.startswith("step 1 loss ")
+    assert run.stdout.startswith("step 1 loss=")
     assert run.stderr == ""
     assert (tmp_path / "checkpoint" / "digits.npz").exists()
