@@ -7,7 +7,7 @@ from portal import errors
 # Django tries the packages in this order, so the most requested ones come first.
 SUBJECTS = (
     "home", "api", "jobs", "cluster", "share", "reports", "live", "submit", "sessions", "services", "schedules",
-    "sweeps", "account", "tokens", "secrets", "requests", "subscriptions", "administration",
+    "sweeps", "pipelines", "account", "tokens", "secrets", "requests", "subscriptions", "administration",
     "invitations", "docs",
 )  # fmt: skip
 

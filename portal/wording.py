@@ -20,6 +20,7 @@ NAVIGATION = (
     ("submit", "Submit", "plus", "submitter"),
     ("jobs", "Jobs", "jobs", ""),
     ("sweeps", "Sweeps", "sliders", ""),
+    ("pipelines", "Pipelines", "flow", ""),
     ("sessions", "Sessions", "edit", ""),
     ("services", "Services", "link", ""),
     ("schedules", "Schedules", "calendar", ""),
@@ -36,7 +37,7 @@ ROLES = frozenset(role for _, _, _, role in NAVIGATION)
 SECTIONS = {
     "home": "home", "submit": "submit", "job": "jobs", "schedule": "schedules", "cluster": "cluster", "share": "share",
     "service": "services", "session": "sessions", "storage": "storage", "sweep": "sweeps", "trade": "trades",
-    "usage": "usage",
+    "pipeline": "pipelines", "usage": "usage",
     "team": "teams", "admin": "administration", "request": "teams",
 }  # fmt: skip
 

@@ -80,6 +80,8 @@ PAGES: dict[str, range] = {
     "schedules": up_to(7),
     "sweeps": up_to(7),
     "sweep_new": up_to(9),
+    "pipelines": up_to(7),
+    "pipeline_new": up_to(9),
     "cluster": up_to(8),
     "share": up_to(10),
     "share_anomalies": up_to(11),

@@ -77,6 +77,7 @@ class JobFilter:
     kind: str = ""  # a kind of job, "all", or empty for all kinds except replicas
     service: str = ""  # key of the service whose replicas are listed
     sweep: str = ""  # key of the sweep whose jobs are listed
+    pipeline: str = ""  # key of the pipeline whose jobs are listed
     label: str = ""  # "key=value", or "key" for any value
     preemptible: bool = False  # whether only preemptible jobs are listed
     sort: str = USUAL_SORT
@@ -86,7 +87,9 @@ class JobFilter:
     def read(cls, get: QueryDict) -> Self:
         sort = get.get("sort") or USUAL_SORT
         state = get.get("state", "")
-        kind, service, sweep = (get.get(name, "") for name in ("kind", "service", "sweep"))
+        kind, service, sweep, pipeline = (
+            get.get(name, "") for name in ("kind", "service", "sweep", "pipeline")
+        )
         known = {
             "kind": kind in {"", ALL, *Job.Kind.values},
             "state": state in GROUPS or state in S.values or not state,
@@ -104,6 +107,7 @@ class JobFilter:
             preemptible=get.get("preemptible") == "true",
             service=service if read_key(service) else "",
             sweep=sweep if read_key(sweep) else "",
+            pipeline=pipeline if read_key(pipeline) else "",
             sort=sort if known["order"] else USUAL_SORT,
             ignored=tuple((what, asked[what][:40]) for what in known if not known[what]),
         )
@@ -120,6 +124,7 @@ class JobFilter:
             self.kind,
             self.service,
             self.sweep,
+            self.pipeline,
             self.label,
             self.preemptible,
         )
@@ -146,8 +151,8 @@ class JobFilter:
             jobs = jobs.filter(kind=self.kind)
         elif self.kind != ALL:
             jobs = jobs.exclude(kind=Job.Kind.REPLICA)
-        if self.sweep:
-            jobs = jobs.filter(sweep=int(self.sweep))
+        whole = {"sweep": self.sweep, "pipeline": self.pipeline}
+        jobs = jobs.filter(**{name: int(key) for name, key in whole.items() if key})
         if self.preemptible:
             jobs = jobs.filter(preemptible=True)
         if self.label:

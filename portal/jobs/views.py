@@ -229,7 +229,15 @@ def visible_job(request: UserRequest, pk: int) -> Job:
 
 _job = Prepared(
     lambda pk: Job.objects.filter(pk=pk).select_related(
-        "tenant", "owner", "cluster", "scheduled_as__schedule", "service", "sweep", "cloned_from"
+        "tenant",
+        "owner",
+        "cluster",
+        "scheduled_as__schedule",
+        "service",
+        "sweep",
+        "pipeline",
+        "step",
+        "cloned_from",
     )
 )
 

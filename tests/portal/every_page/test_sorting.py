@@ -17,9 +17,10 @@ from scheduling.spec.job_spec import JobSpec
 from scheduling.sweeps.actions import Rules, create_sweep
 from scheduling.sweeps.parameters import Parameters
 from tests.portal.scene import Scene
+from tests.scheduling.piped import make
 
 LISTS = (
-    "/jobs/", "/services/", "/sessions/", "/schedules/", "/sweeps/", "/requests/", "/account/tokens/",
+    "/jobs/", "/services/", "/sessions/", "/schedules/", "/sweeps/", "/pipelines/", "/requests/", "/account/tokens/",
     "/admin/tenants/", "/admin/users/", "/admin/clusters/", "/admin/nodes/", "/admin/clusters/1/",
 )  # fmt: skip
 HEADING = re.compile(r'<th scope="col"([^>]*)>(<a class="sort" href="([^"]*)"[^>]*>)?')
@@ -39,6 +40,7 @@ def ada(scene: Scene, browser_of) -> Client:
         parameters=Parameters("array", count=2),
         rules=Rules(),
     )
+    make(scene.world)
     browser_of(people.ada).post("/account/tokens/", {"name": "nightly", "days": "30"})
     return browser_of(people.ada)
 

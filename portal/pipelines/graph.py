@@ -1,0 +1,143 @@
+"""Lays out the graph of a pipeline: a column for each rank, a box for each step, and a line for each need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduling.models import PipelineStep, StepNeed
+
+WIDTH, HEIGHT = 176, 56  # of a box, in pixels
+ACROSS, DOWN = 72, 20  # space between columns and between boxes of a column
+EDGE = 8  # space around the graph, so that focus rings and lines are not cut off
+LONGEST = 20  # characters of a name that fit into a box
+ROUNDS = 4  # passes that put boxes near those that they need
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A step, or a job outside the pipeline that a step needs. `x` and `y` are the left upper corner."""
+
+    label: str  # as it is drawn, perhaps shortened
+    name: str
+    state: str
+    text: str  # of the state
+    link: str  # fragment or address that the box leads to
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    path: str
+    when: str  # a value of StepNeed.When
+    is_met: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    boxes: Sequence[Box]
+    lines: Sequence[Line]
+    width: int
+    height: int
+
+
+def ranks_of(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Returns the column of each name: 0 for what needs nothing, otherwise one more than that of what it needs.
+
+    `needs` maps each name to the names that it needs, and has no circle.
+    """
+    ranks: dict[str, int] = {}
+    left = dict(needs)
+    while left:
+        free = [name for name, wanted in left.items() if all(one in ranks for one in wanted)]
+        for name in free:
+            ranks[name] = max((ranks[one] + 1 for one in left.pop(name)), default=0)
+        if not free:
+            raise ValueError("the steps need each other in a circle")
+    return ranks
+
+
+def columns_of(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Returns the names by column. In a column, names stand near the middle of what they need and are needed by."""
+    ranks = ranks_of(needs)
+    columns: list[list[str]] = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
+    for name in needs:
+        columns[ranks[name]].append(name)
+    near: dict[str, list[str]] = {name: list(wanted) for name, wanted in needs.items()}
+    for name, wanted in needs.items():
+        for one in wanted:
+            near[one].append(name)
+    for _ in range(ROUNDS):
+        places = {name: place - len(column) / 2 for column in columns for place, name in enumerate(column)}
+
+        def middle(name: str, places: Mapping[str, float] = places) -> float:
+            others = near[name]
+            return sum(places[one] for one in others) / len(others) if others else places[name]
+
+        for column in columns:
+            column.sort(key=middle)
+    return columns
+
+
+def draw(steps: Sequence[PipelineStep], links: Mapping[int, str]) -> Graph:
+    """Returns the graph of a pipeline's steps, with their `needs`, and the jobs that they need.
+
+    `links` maps ids of jobs outside the pipeline to the addresses of their pages.
+    """
+    names = {step.pk: step.name for step in steps}
+    outside = {need.label: need for step in steps for need in step.needs.all() if need.on_id is None}
+    needs: dict[str, list[str]] = {label: [] for label in outside}
+    for step in steps:
+        needs[step.name] = [names[need.on_id] if need.on_id else need.label for need in step.needs.all()]
+    columns = columns_of(needs)
+    tallest = max((len(column) for column in columns), default=0)
+    height = EDGE * 2 + tallest * (HEIGHT + DOWN) - DOWN
+    places: dict[str, tuple[int, int]] = {}
+    for number, column in enumerate(columns):
+        top = (height - len(column) * (HEIGHT + DOWN) + DOWN) // 2
+        for place, name in enumerate(column):
+            places[name] = (EDGE + number * (WIDTH + ACROSS), top + place * (HEIGHT + DOWN))
+    by_name = {step.name: step for step in steps}
+    boxes = [
+        _step(by_name[name], places[name]) if name in by_name else _job(outside[name], links, places[name])
+        for column in columns
+        for name in column
+    ]
+    states = {box.name: box.state for box in boxes}
+    lines = [
+        _line(places[wanted], places[step.name], need, states[wanted])
+        for step in steps
+        for need, wanted in zip(step.needs.all(), needs[step.name], strict=True)
+    ]
+    return Graph(boxes, lines, EDGE * 2 + len(columns) * (WIDTH + ACROSS) - ACROSS, height)
+
+
+def _step(step: PipelineStep, place: tuple[int, int]) -> Box:
+    text = step.get_state_display()
+    if step.state == PipelineStep.State.ACTIVE and step.job:
+        text = step.job.get_state_display()
+    elif step.state == PipelineStep.State.PENDING:
+        text = "Waits"
+    return Box(_short(step.name), step.name, step.state, text, f"#step-{step.name}", *place)
+
+
+def _job(need: StepNeed, links: Mapping[int, str], place: tuple[int, int]) -> Box:
+    job = need.job
+    state = job.state if job and job.has_ended else "active"
+    link = links.get(job.pk, "") if job else ""
+    return Box(need.label, need.label, state, job.get_state_display() if job else "", link, *place)
+
+
+def _line(begin: tuple[int, int], end: tuple[int, int], need: StepNeed, state: str) -> Line:
+    x, y = begin[0] + WIDTH, begin[1] + HEIGHT // 2
+    to_x, to_y = end[0] - 6, end[1] + HEIGHT // 2  # the arrow head ends at the box
+    bend = ACROSS // 2
+    wanted = {"success": {"succeeded"}, "failure": {"failed"}}.get(
+        need.when, {"succeeded", "failed", "cancelled", "skipped"}
+    )
+    return Line(f"M{x},{y}C{x + bend},{y} {to_x - bend},{to_y} {to_x},{to_y}", need.when, state in wanted)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"

@@ -1,0 +1,11 @@
+from django.urls import path
+
+from portal.pipelines import editing, views
+
+urlpatterns = [
+    path("pipelines/", views.pipelines, name="pipelines"),
+    path("pipelines/new/", editing.new, name="pipeline_new"),
+    path("pipelines/<int:pk>/", views.pipeline, name="pipeline"),
+    path("pipelines/<int:pk>/cancel/", views.cancel, name="pipeline_cancel"),
+    path("pipelines/<int:pk>/run-again/", views.again, name="pipeline_run_again"),
+]
