@@ -75,6 +75,46 @@ class ApiToken(models.Model):
         return self.name
 
 
+class TerminalLoginQuerySet(models.QuerySet["TerminalLogin"]):
+    def live(self, lifetime: timedelta) -> Self:
+        """Returns the logins that began less than `lifetime` ago."""
+        return self.filter(created_at__gt=Now() - lifetime)
+
+
+class TerminalLogin(models.Model):
+    """A program on a terminal that asks for a token, and what its user has answered in the browser.
+
+    `user` is null until somebody has answered. Of the program's secret code, only a keyed digest is stored.
+    """
+
+    user_code = models.CharField(max_length=9, unique=True)
+    digest = models.CharField(max_length=64, unique=True)
+    name = models.CharField(max_length=60)  # what the program calls itself, such as a host name
+    network = models.CharField(max_length=50)
+    created_at = models.DateTimeField(db_default=Now())
+    user = models.ForeignKey(User, on_delete=models.CASCADE, null=True, related_name="+")
+    is_allowed = models.BooleanField(default=False)
+    scopes = ArrayField(models.CharField(max_length=16), default=list)
+    days = models.PositiveIntegerField(null=True)
+
+    objects = TerminalLoginQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                name="only_people_allow_logins",
+                condition=models.Q(is_allowed=False) | models.Q(user__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.user_code
+
+    @property
+    def token_name(self) -> str:
+        return f"fairlot on {self.name}" if self.name else "fairlot"
+
+
 class Visit(models.Model):
     """The access of one user to the host of a session or service.
 

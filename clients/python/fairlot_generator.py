@@ -22,6 +22,8 @@ PREFIX = "/api/v1"
 # The method of the client, by the operation that it calls. Deprecated operations have no method.
 NAMES = {
     "GET /me": "me",
+    "POST /login": "begin_login",
+    "POST /login/token": "login_token",
     # jobs
     "GET /jobs": "list_jobs",
     "POST /jobs": "submit_job",

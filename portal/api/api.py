@@ -16,6 +16,7 @@ from portal.api.files.endpoints import router as files
 from portal.api.idle.endpoints import router as idle
 from portal.api.jobs.endpoints import router as jobs
 from portal.api.limits.endpoints import router as limits
+from portal.api.login.endpoints import router as login
 from portal.api.logs.endpoints import router as logs
 from portal.api.metrics.endpoints import router as metrics
 from portal.api.old_names import answer_at_old_paths
@@ -56,14 +57,41 @@ api = DocumentedAPI(title="Fairlot", version="1", description=DESCRIPTION, parse
 # The scope that a token needs for the calls of a router that change data.
 ROUTERS = {
     Scope.WORK: (
-        jobs, logs, files, metrics, conversions, code, services, sessions, schedules, sweeps, pipelines, shares,
-        fairness, reports, secrets,
+        login,
+        jobs,
+        logs,
+        files,
+        metrics,
+        conversions,
+        code,
+        services,
+        sessions,
+        schedules,
+        sweeps,
+        pipelines,
+        shares,
+        fairness,
+        reports,
+        secrets,
     ),
     Scope.TEAM: (
-        teams, limits, budgets, requests, departures, idle, trade_limits, anomalies, subscriptions,
+        teams,
+        limits,
+        budgets,
+        requests,
+        departures,
+        idle,
+        trade_limits,
+        anomalies,
+        subscriptions,
     ),
-    Scope.CLUSTER: (cluster, clusters, volumes, operations),
-}  # fmt: skip
+    Scope.CLUSTER: (
+        cluster,
+        clusters,
+        volumes,
+        operations,
+    ),
+}
 for scope, routers in ROUTERS.items():
     for router in routers:
         answer_at_old_paths(router)

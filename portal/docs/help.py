@@ -12,6 +12,7 @@ HELP = {
     "password_change": "operate#lift-a-lock-from-a-login",
     "preferences": "jobs#choose-the-order-of-your-jobs",
     "tokens": "jobs#call-the-api",
+    "token_terminal": "cli#log-in",
     "secrets": "jobs#keep-a-secret",
     "secret": "jobs#keep-a-secret",
     "jobs": "jobs#follow-a-job",

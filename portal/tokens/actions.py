@@ -20,7 +20,7 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.core.prepared import Prepared
 from accounting.models import User
 from portal.account.lockout import lift_of_user
-from portal.models import LAST_USED_STEP, ApiToken, Scope
+from portal.models import LAST_USED_STEP, ApiToken, Scope, TerminalLogin
 
 LONGEST_DAYS = 366
 MOST_TOKENS = 50
@@ -36,6 +36,13 @@ def create_token(
     actor already has too many tokens. Raises NotAllowed if the actor is inactive, or if the actor's password has
     changed since `actor` was read.
     """
+    check_token(actor, name=name, scopes=scopes, days=days)
+    with transaction.atomic(durable=True):
+        return add_token(actor, name=name, scopes=scopes, days=days)
+
+
+def check_token(actor: User, *, name: str, scopes: Collection[str], days: int | None) -> None:
+    """Raises NotAllowed or Refused, like `create_token`, if the actor cannot have such a token."""
     if not actor.is_active:
         raise NotAllowed("Only active users may have tokens.")
     if not name.strip() or len(name.strip()) > 80:
@@ -47,28 +54,34 @@ def create_token(
         )
     if days is not None and not 1 <= days <= LONGEST_DAYS:
         raise Refused(f"A token is valid for 1 to {LONGEST_DAYS} days, or has no expiry date.", field="days")
+
+
+def add_token(actor: User, *, name: str, scopes: Collection[str], days: int | None) -> tuple[ApiToken, str]:
+    """Creates a token that `check_token` accepts, in the transaction of the caller. Returns it and its secret text."""
     prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-    with transaction.atomic(durable=True):
-        # The lock on the user's row keeps concurrent calls from exceeding MOST_TOKENS together.
-        if User.objects.select_for_update().get(pk=actor.pk).password != actor.password:
-            # The change of password may have revoked all tokens.
-            raise NotAllowed("Your password was changed in the meantime. Sign in again.")
-        if ApiToken.objects.of(actor).usable().count() >= MOST_TOKENS:
-            raise Refused(f"You already have {MOST_TOKENS} tokens. Revoke one first.")
-        token = ApiToken.objects.create(
-            user=actor,
-            name=name.strip(),
-            prefix=prefix,
-            digest=_digest(secret),
-            scopes=[scope for scope in Scope.values if scope in scopes],
-            expires_at=None if days is None else now_from_database() + timedelta(days=days),
-        )
-        record(
-            actor=actor,
-            verb="token.create",
-            target=token,
-            after={"prefix": prefix, "scopes": token.scopes, "expires_at": token.expires_at},
-        )
+    # The lock on the user's row keeps concurrent calls from exceeding MOST_TOKENS together.
+    user = User.objects.select_for_update().get(pk=actor.pk)
+    if not user.is_active:
+        raise NotAllowed("Only active users may have tokens.")
+    if user.password != actor.password:
+        # The change of password may have revoked all tokens.
+        raise NotAllowed("Your password was changed in the meantime. Sign in again.")
+    if ApiToken.objects.of(actor).usable().count() >= MOST_TOKENS:
+        raise Refused(f"You already have {MOST_TOKENS} tokens. Revoke one first.")
+    token = ApiToken.objects.create(
+        user=actor,
+        name=name.strip(),
+        prefix=prefix,
+        digest=_digest(secret),
+        scopes=[scope for scope in Scope.values if scope in scopes],
+        expires_at=None if days is None else now_from_database() + timedelta(days=days),
+    )
+    record(
+        actor=actor,
+        verb="token.create",
+        target=token,
+        after={"prefix": prefix, "scopes": token.scopes, "expires_at": token.expires_at},
+    )
     return token, f"fairlot_{prefix}_{secret}"
 
 
@@ -110,6 +123,7 @@ def reset_password(*, actor: User, user: User) -> Credentials:
 
 
 def _revoke_standing(user: User) -> int:
+    TerminalLogin.objects.filter(user=user).delete()  # those that are allowed would become tokens
     return ApiToken.objects.of(user).standing().update(revoked_at=Now())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
@@ -11,11 +13,12 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.core.numbers import read_whole
 from portal.forms.fields import Choice, Several, Text
-from portal.forms.form import Form
-from portal.forms.posting import act_on, show
+from portal.forms.form import Form, Values
+from portal.forms.posting import act_on, show, tell
 from portal.models import ApiToken, Scope
 from portal.sorting import Names, Since, Sorting
 from portal.tokens.actions import create_token, revoke_all, revoke_token
+from portal.tokens.terminal_logins import decide_login, login_with
 from portal.user_request import UserRequest
 
 LIFETIMES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "1 year", "": "no end"}
@@ -68,6 +71,54 @@ def tokens(request: UserRequest) -> HttpResponse:
         "sort": SORTING.chosen(request.GET),
     }
     return show(request, "tokens/tokens.html", context, posted=form)
+
+
+class Allow(Form):
+    """The form that gives a token to a program that waits on a terminal."""
+
+    code = Text(
+        "Code", maxlength=20, autocomplete="off", help_text="The program shows it, such as BCDF-GHJK."
+    )
+    days = Choice("Valid for", LIFETIMES.items(), initial="90")
+    scopes = Several("Besides reading, the program may", Scope.choices, initial=[Scope.WORK])
+
+    clean_days = NewToken.clean_days
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def terminal(request: UserRequest) -> HttpResponse:
+    """Shows which program asks for a token, by the code in the query or in the form. A POST allows or denies it."""
+    form = Allow("allow", request) if request.method == "POST" else None
+    denied = "deny" in request.POST
+    if form is not None:
+        if denied:
+            code = request.POST.get("code", "")
+            tell(
+                request,
+                lambda: decide_login(actor=request.user, user_code=code, allowed=False),
+                "The program gets no token.",
+            )
+            return redirect("tokens")
+        if act_on(form, partial(_allow, request)):
+            messages.success(request, "The program has a token now. You may close this page.")
+            return redirect("tokens")
+    code = request.POST.get("code", request.GET.get("code", ""))
+    context = {
+        "asked": login_with(code) if code else None,
+        "form": Allow("allow", initial={"code": code}).or_posted(form),
+    }
+    return show(request, "tokens/terminal.html", context, posted=form)
+
+
+def _allow(request: UserRequest, values: Values) -> None:
+    decide_login(
+        actor=request.user,
+        user_code=values["code"],
+        allowed=True,
+        scopes=values["scopes"],
+        days=values["days"],
+    )
 
 
 @require_POST

@@ -12,8 +12,9 @@ import pytest
 from fairlot_client.cli.app import App, exit_code_of
 from fairlot_client.cli.config import Access, Config, config_path
 from fairlot_client.errors import ConnectionFailed, error_of
-from portal.models import Scope
+from portal.models import Scope, TerminalLogin
 from portal.tokens.actions import create_token
+from portal.tokens.terminal_logins import decide_login
 from tests.clients.conftest import URL
 from tests.portal.scene import Scene
 
@@ -23,14 +24,14 @@ def token_of(scene: Scene) -> str:
 
 
 class TestLogin:
-    @pytest.mark.parametrize("how", ["stdin", "pasted", "variable"])
+    @pytest.mark.parametrize("how", ["stdin", "variable"])
     def test_a_token_is_checked_and_kept_where_only_the_user_reads_it(
         self, scene: Scene, fairlot, how: str
     ) -> None:
         token = token_of(scene)
         words = ["login", URL + "/", *(["--with-token"] if how == "stdin" else [])]
         env = {"FAIRLOT_TOKEN": token} if how == "variable" else {}
-        done = fairlot(None, *words, input=f"{token}\n", terminal=how == "pasted", env=env)
+        done = fairlot(None, *words, input=f"{token}\n", env=env)
         assert done.exit_code == 0
         assert f"Logged in to {URL} as bob." in done.stderr
         assert "has no TLS" in done.stderr
@@ -40,6 +41,31 @@ class TestLogin:
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert [one.name for one in path.parent.iterdir()] == [path.name]
         assert fairlot(None, "whoami", "-o", "name").stdout == "bob\n"
+
+    def test_a_token_is_allowed_in_the_browser(self, scene: Scene, fairlot, monkeypatch) -> None:
+        opened: list[str] = []
+        monkeypatch.setattr("click.launch", opened.append)
+
+        def in_the_browser() -> None:
+            code = TerminalLogin.objects.get().user_code
+            decide_login(actor=scene.people.bob, user_code=code, allowed=True, scopes=["work"], days=1)
+
+        done = fairlot(None, "login", URL, terminal=True, pause=in_the_browser)
+        assert done.exit_code == 0, done.output
+        assert opened[0] in done.stderr
+        assert f"Logged in to {URL} as bob." in done.stderr
+        assert fairlot(None, "whoami", "-o", "name").stdout == "bob\n"
+
+    def test_a_program_that_is_denied_says_so(self, scene: Scene, fairlot, monkeypatch) -> None:
+        monkeypatch.setattr("click.launch", lambda url: None)
+
+        def in_the_browser() -> None:
+            code = TerminalLogin.objects.get().user_code
+            decide_login(actor=scene.people.bob, user_code=code, allowed=False)
+
+        done = fairlot(None, "login", URL, terminal=True, pause=in_the_browser)
+        assert (done.exit_code, config_path().exists()) == (1, False)
+        assert "You denied it. Run `fairlot login" in done.stderr
 
     def test_a_wrong_token_is_not_kept(self, scene: Scene, fairlot) -> None:
         done = fairlot(None, "login", URL, "--with-token", input="fairlot_x\n")

@@ -643,6 +643,19 @@ class LogMatch(TypedDict):
     after: list[str]
 
 
+class Login(TypedDict):
+    user_code: str
+    device_code: str
+    url: str
+    expires_in: int
+    interval: int
+
+
+class LoginAnswer(TypedDict):
+    state: str
+    token: str
+
+
 class Me(TypedDict):
     username: str
     name: str

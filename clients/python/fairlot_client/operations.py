@@ -16,6 +16,20 @@ def me() -> Call[answers.Me]:
     return Call("GET", "/me")
 
 
+def begin_login(*, name: str | Unset = UNSET) -> Call[answers.Login]:
+    """Begins a login for a program that has no token yet.
+
+    Show `user_code` and `url` to its user, and ask for the
+    token every `interval` seconds.
+    """
+    return Call("POST", "/login", body=set_fields(name=name))
+
+
+def login_token(*, device_code: str) -> Call[answers.LoginAnswer]:
+    """Returns whether the program may have a token, and the token, once."""
+    return Call("POST", "/login/token", body=set_fields(device_code=device_code))
+
+
 def list_jobs(
     *,
     state: str | None = None,
@@ -2203,6 +2217,8 @@ class Operations:
     """The methods of both clients."""
 
     me = Method(me)
+    begin_login = Method(begin_login)
+    login_token = Method(login_token)
     list_jobs = PagedMethod(list_jobs)
     submit_job = Method(submit_job)
     submit_jobs = Method(submit_jobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from urllib.parse import urlsplit
 
@@ -23,8 +24,8 @@ LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 def login(app: App, url: str, name: str | None, with_token: bool) -> None:
     """Save a token for the portal at URL, and use this portal from now on.
 
-    Create the token on the portal's page "API tokens". It is read from stdin (--with-token), from FAIRLOT_TOKEN, or
-    pasted.
+    You allow it in the browser, on this machine or on another. In scripts, the token is read from stdin (--with-token)
+    or from FAIRLOT_TOKEN.
     """
     url = normal_url(url)
     parts = urlsplit(url)
@@ -48,15 +49,31 @@ def _token(app: App, url: str, *, with_token: bool) -> str:
     elif not (token := os.environ.get("FAIRLOT_TOKEN", "")):
         if not app.is_interactive():
             raise click.UsageError(
-                "There is no terminal to paste a token. Use --with-token and send the token to stdin, or set "
+                "There is no terminal to log in at. Use --with-token and send the token to stdin, or set "
                 "FAIRLOT_TOKEN."
             )
-        talk(f"Create a token at {url}/account/tokens/ and paste it here.")
-        token = click.prompt("Token", hide_input=True, err=True)
+        token = _allowed_in_the_browser(app, url)
     token = token.strip()
     if not token.isascii() or not token or any(one.isspace() for one in token):
         raise click.UsageError("This is not a token. A token is one word, which begins with fairlot_.")
     return token
+
+
+def _allowed_in_the_browser(app: App, url: str) -> str:
+    """Returns the token that the person allows in the browser. It waits there until the codes end."""
+    client = connect(url, "")
+    begun = client.begin_login(name=platform.node()[:60])
+    talk(f"Open {begun['url']} and allow this program to have a token. Its code is {begun['user_code']}.")
+    click.launch(begun["url"])
+    for _ in range(begun["expires_in"] // begun["interval"] + 1):
+        answer = client.login_token(device_code=begun["device_code"])
+        if answer["state"] == "allowed":
+            return answer["token"]
+        if answer["state"] != "waiting":
+            break
+        app.pause(begun["interval"])
+    reason = "You denied it" if answer["state"] == "denied" else "Nobody allowed it in time"
+    raise click.ClickException(f"{reason}. Run `fairlot login {url}` again, or use --with-token.")
 
 
 @click.command()
