@@ -254,7 +254,7 @@ class Draft:
         try:
             spec = read_yaml(self.yaml)
         except SpecError as error:
-            if found := Import.read(self.yaml):
+            if found := Import.read(self.yaml, self.cluster):
                 return self.with_import(found)
             return replace(self, spec=None, yaml_problems=error.problems)
         return replace(self, fields=Fields.from_spec(spec), spec=spec, problems={}, yaml_problems={}).agree()
@@ -271,13 +271,13 @@ class Draft:
 
     def taking(self, position: int) -> Self:
         """Returns a copy that shows the work at `position` of the imported text."""
-        found = Import.read(self.foreign or self.yaml, position)
+        found = Import.read(self.foreign or self.yaml, self.cluster, position)
         return self.use_yaml() if found is None else self.with_import(found)
 
     @property
     def shown_import(self) -> Import | None:
         """Returns the import whose report the page shows, also after later edits."""
-        return self.imported or (Import.read(self.foreign) if self.foreign else None)
+        return self.imported or (Import.read(self.foreign, self.cluster) if self.foreign else None)
 
     def settle(self) -> Self:
         """Returns a copy in which form and YAML agree.

@@ -11,7 +11,9 @@ from accounting.core.numbers import read_whole
 from accounting.core.wording import counted
 from accounting.models import Generation
 from scheduling.importers.registry import convert, recognise
-from scheduling.importers.report import Fate, Line, Work, WorkKind
+from scheduling.importers.report import Conversion, Fate, Line, Work, WorkKind, without_fields
+from scheduling.jobs.resources import ONLY_IN_CONTAINERS
+from scheduling.models import Cluster
 
 ORDER = (Fate.REFUSED, Fate.DROPPED, Fate.APPROXIMATED, Fate.DEFAULTED, Fate.MAPPED)
 # By fate, the tone of its chip.
@@ -20,6 +22,9 @@ TONES = {Fate.REFUSED: "bad", Fate.DROPPED: "warn", Fate.APPROXIMATED: "info", F
 QUIET = {Fate.DEFAULTED, Fate.MAPPED}
 MOST_WORKS = 100
 TAKE = "take-"
+NO_CONTAINERS = (
+    "Jobs of this cluster are processes on the portal's machine, not containers, so this has no effect there."
+)
 
 
 @dataclass(frozen=True)
@@ -47,15 +52,15 @@ class Import:
     taken: int | None = None
 
     @classmethod
-    def read(cls, text: str, taken: int | None = None) -> Self | None:
-        """Converts a text. Returns None if its format is not recognised.
+    def read(cls, text: str, cluster: Cluster | None, taken: int | None = None) -> Self | None:
+        """Converts a text for a job in `cluster`. Returns None if its format is not recognised.
 
         A single job is taken at once. `taken` is the position of the work that the user has chosen.
         """
         known = recognise(text)
         if known is None:
             return None
-        found = convert(text, name=known.name, known_generations=known_generations())
+        found = convert_for(cluster, text, known.name)
         if taken is None and [work.kind for work in found.works] == [WorkKind.JOB]:
             taken = 0
         if taken is not None and taken >= len(found.works):
@@ -101,6 +106,14 @@ class Import:
         kinds = {kind: sum(work.kind is kind for work in self.works) for kind in WorkKind}
         found = ", ".join(counted(number, kind.value) for kind, number in kinds.items() if number)
         return f"The text describes {found}. Choose the one to create; you can come back for the others."
+
+
+def convert_for(cluster: Cluster | None, text: str, name: str = "") -> Conversion:
+    """Converts a text of the format `name`; "" if the format is to be recognised. Fields that jobs in `cluster` cannot
+    have are dropped; None stands for an unknown cluster."""
+    found = convert(text, name=name, known_generations=known_generations())
+    is_local = cluster is not None and cluster.backend == Cluster.Backend.LOCAL
+    return without_fields(found, ONLY_IN_CONTAINERS, NO_CONTAINERS) if is_local else found
 
 
 def known_generations() -> list[str]:

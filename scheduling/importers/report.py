@@ -3,8 +3,8 @@ text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -65,6 +65,23 @@ class Conversion:
     @property
     def refused(self) -> bool:
         return any(line.fate is Fate.REFUSED for line in self.report)
+
+
+def without_fields(found: Conversion, fields: Collection[str], why: str) -> Conversion:
+    """Returns the conversion without these fields of job specifications. The report says that they are dropped; `why`
+    is the consequence."""
+    gone = {name for work in found.works for name in work.spec if name in fields}
+    if not gone:
+        return found
+    works = tuple(
+        replace(work, spec={name: value for name, value in work.spec.items() if name not in gone})
+        for work in found.works
+    )
+    lines = [
+        Line(Fate.DROPPED, line.source or line.target, "", why) if line.target in gone else line
+        for line in found.report
+    ]
+    return replace(found, works=works, report=tuple(dict.fromkeys(lines)))
 
 
 NOTHING = "Fairlot has nothing that corresponds to this field. It has no effect."

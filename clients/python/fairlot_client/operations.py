@@ -294,12 +294,14 @@ def upload_code(*, content: bytes, team: str | None = None) -> Call[answers.Uplo
     return Call("POST", "/code", body=content, query=given(team=team))
 
 
-def convert_file(*, text: str, format: str | Unset = UNSET) -> Call[answers.Conversion]:
+def convert_file(
+    *, text: str, format: str | Unset = UNSET, cluster: str | Unset = UNSET
+) -> Call[answers.Conversion]:
     """Converts a text of another system to jobs, services and schedules, and reports what became of each of its fields.
 
     Nothing is saved or submitted. A text that cannot be converted has a report with `refused` lines and no works.
     """
-    return Call("POST", "/convert", body=set_fields(text=text, format=format))
+    return Call("POST", "/convert", body=set_fields(text=text, format=format, cluster=cluster))
 
 
 def list_job_files(

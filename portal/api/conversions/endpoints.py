@@ -8,10 +8,11 @@ from ninja import Router
 
 from accounting.core.wording import unknown_choice
 from portal.api.conversions import schemas
-from portal.submit.imported import known_generations, worst_first
+from portal.submit.imported import convert_for, worst_first
 from portal.user_request import ApiRequest
-from scheduling.importers.registry import FORMATS, convert
+from scheduling.importers.registry import FORMATS
 from scheduling.importers.report import Work
+from scheduling.models import Cluster
 from scheduling.spec.job_spec import JobSpec, SpecError
 
 router = Router(tags=["Jobs"])
@@ -26,7 +27,13 @@ def convert_text(request: ApiRequest, new: schemas.NewConversion) -> dict[str, A
     names = [one.name for one in FORMATS]
     if new.format and new.format not in names:
         raise SpecError({"format": unknown_choice("format", new.format, names)})
-    found = convert(new.text, name=new.format, known_generations=known_generations())
+    attached = Cluster.objects.attached()
+    clusters = list(attached.filter(name=new.cluster) if new.cluster else attached[:2])
+    if new.cluster and not clusters:
+        raise SpecError(
+            {"cluster": unknown_choice("cluster", new.cluster, attached.values_list("name", flat=True))}
+        )
+    found = convert_for(clusters[0] if len(clusters) == 1 else None, new.text, new.format)
     return {
         "format": found.format,
         "label": found.label,

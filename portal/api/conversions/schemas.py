@@ -26,6 +26,11 @@ class NewConversion(Schema):
     format: Line = Field(
         "", description="Name of the format, such as `slurm`. If it is empty, the format is recognised."
     )
+    cluster: Line = Field(
+        "",
+        description="Name of the cluster that will run the jobs. Fields that jobs cannot have there are dropped, such"
+        " as `memory` on a local cluster. If it is empty, the only attached cluster counts.",
+    )
 
 
 class FoundWork(Schema):

@@ -185,6 +185,15 @@ def test_a_foreign_text_is_converted_and_nothing_is_saved(scene: Scene, call) ->
     assert Job.objects.count() == before
 
 
+def test_fields_that_the_only_cluster_lacks_are_dropped(scene: Scene, call) -> None:
+    text = "#!/bin/bash\n#SBATCH --mem=8G --gres=gpu:2\npython train.py\n"
+    shown = call("post", "/convert", {"text": text}).json()
+    assert "memory" not in shown["works"][0]["spec"]
+    assert ("line 2: --mem", "dropped") in [(one["source"], one["fate"]) for one in shown["report"]]
+    wrong = call("post", "/convert", {"text": text, "cluster": "nowhere"})
+    assert (wrong.status_code, "cluster" in wrong.json()["problems"]) == (422, True)
+
+
 def test_a_text_that_cannot_be_converted_has_a_report_alone(call) -> None:
     text = "apiVersion: v1\nkind: Pod\nspec: {hostNetwork: true, containers: [{image: a, command: [b]}]}"
     for body, says in (({"text": text}, "network"), ({"text": "a: b"}, "not recognised")):

@@ -7,7 +7,7 @@ import re
 import pytest
 from django.test import Client
 
-from scheduling.models import Job, Schedule
+from scheduling.models import Cluster, Job, Schedule
 from tests.portal.scene import Scene
 from tests.portal.submit.test_submit import posted
 
@@ -53,6 +53,17 @@ def test_a_pasted_script_fills_form_and_yaml_and_shows_its_report(bob: Client) -
     assert "Import: Slurm batch script" in html
     assert html.index("<code>line 4: -A</code>") < html.index("<code>line 2: --job-name</code>")
     assert '<ul class="field-error">' not in html
+
+
+def test_fields_that_the_cluster_lacks_are_dropped_and_reported(bob: Client) -> None:
+    script = SLURM.replace("#SBATCH --gres", "#SBATCH --mem=8G\n#SBATCH --gres")
+    local = bob.post("/submit/convert/?from=yaml", posted() | {"yaml": script}).content.decode()
+    assert "memory:" not in local
+    said = local.partition("<code>line 3: --mem</code>")[2].partition("</tr>")[0]
+    assert "processes on the portal" in said
+    Cluster.objects.update(backend=Cluster.Backend.KUBERNETES)
+    pods = bob.post("/submit/convert/?from=yaml", posted() | {"yaml": script}).content.decode()
+    assert "memory:" in pods
 
 
 def test_a_file_that_cannot_be_imported_has_one_problem_and_a_report(bob: Client) -> None:

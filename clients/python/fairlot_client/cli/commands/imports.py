@@ -27,7 +27,10 @@ def convert(app: App, file: Any, format: str | None, report: bool, submit: bool,
 
     The report goes to stderr, the specifications as YAML go to stdout. Refused fields end with exit code 1.
     """
-    found = app.client.convert_file(text=file.read(), **({"format": format} if format else {}))
+    asked = {"format": format, "cluster": place["cluster"]}
+    found = app.client.convert_file(
+        text=file.read(), **{name: value for name, value in asked.items() if value}
+    )
     if app.output != "table":
         show_one(app, found, [], name="format")
     elif report:
