@@ -494,11 +494,19 @@ class LocalBackend:
     def _packages(self, gang: Gang, found: Isolation, path: str) -> dict[str, Any] | None:
         """Returns what the supervisor must know to install the gang's requirements; None if it has none.
 
-        Raises ValueError, with a message for users, if the environment has no Python.
+        Raises ValueError, with a message for users, if the environment has no Python, or if the roles of the gang have
+        different ones.
         """
         wanted = requirements.normalised(gang.requirements)
         if not wanted:
             return None
+        paths = {self._path(role.environment_name) for role in gang.roles} or {path}
+        pythons = sorted({environments.compatibility(one) for one in paths})
+        if len(pythons) > 1:
+            raise ValueError(
+                f"the requirements are installed once, but the roles have {' and '.join(pythons)}; choose"
+                " environments with the same Python"
+            )
         open_variables = environments.for_pip(gang.environment)
         folder = environments.folder_for(
             self.places.jobs,

@@ -60,6 +60,7 @@ class Builder:
                 "confinement": self.confinement,
                 "progress_pattern": "",  # nothing that pip prints is progress of the job
                 "log_limit_bytes": order["log_limit_bytes"],
+                "epoch": order["epoch"],
             },
             0,
         )

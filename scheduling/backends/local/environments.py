@@ -49,7 +49,11 @@ OF_PIP = {*PROXIES, *map(str.lower, PROXIES), "SSL_CERT_FILE", "SSL_CERT_DIR", "
 # Settings of pip that would put the packages elsewhere.
 NOT_OF_PIP = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIREMENT", "PIP_LOG", "PIP_PYTHON"}
 UNFINISHED_SECONDS = 86_400.0  # after which a folder without packages is deleted
-ABOUT_PYTHON = "import sys, sysconfig; print(sys.version, sys.prefix, sysconfig.get_platform())"
+ABOUT_PYTHON = """
+import sys, sysconfig
+print("Python %d.%d for" % sys.version_info[:2], sysconfig.get_platform())
+print(sys.version, sys.prefix)
+"""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -74,6 +78,12 @@ def python_in(path: str) -> str:
         if shutil.which(name, path=path) is not None:
             return name
     raise ValueError("the environment has no Python, so the requirements cannot be installed")
+
+
+def compatibility(path: str) -> str:
+    """Returns the Python in the folders of `path`, as far as packages must be made for it: "Python 3.11 for
+    linux-x86_64". Raises ValueError if there is none."""
+    return _version(path).split("\n")[0]
 
 
 def _version(path: str) -> str:

@@ -35,6 +35,7 @@ class Installation:
             "root": str(files.root),
             "job_id": files.job_id,
             "log_limit_bytes": gang["log_limit_bytes"],
+            "epoch": gang["epoch"],
             "marker": variables[processes.MARKER],
             "variables": packages["variables"] | environments.for_pip(variables),
             "supervisor": os.getpid(),

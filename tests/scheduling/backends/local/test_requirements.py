@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.backends import opening
-from scheduling.backends.base import End, Gang, Phase, Secrets
+from scheduling.backends.base import End, Gang, GangRole, Observation, Phase, Secrets, Worker
 from scheduling.backends.local import environments, processes, reports
 from scheduling.backends.local.files import read_json
 from scheduling.spec.job_spec import JobSpec, SpecError
@@ -214,6 +214,31 @@ def test_an_installation_that_was_killed_is_done_again_from_its_beginning(
     [packages] = environments_in(rig)
     assert not (packages / "more.py").exists()
     assert not half.exists()
+
+
+def test_roles_share_the_packages_if_their_python_is_the_same(
+    rig: Rig, offline: dict[str, Any], open_folder: Path
+) -> None:
+    other = open_folder / "python"
+    other.write_text("#!/bin/sh\necho 'Python 2.7 for linux'\n")
+    other.chmod(0o755)
+    rig.backend.environments = {**rig.backend.environments, "old": f"{open_folder}:/usr/bin:/bin"}
+    workers = [Worker(rank, f"node-{rank}", (), (), None) for rank in range(2)]
+
+    def ends(job: int, second: str) -> Observation:
+        roles = [
+            GangRole(name, 1, holds_gpus=False, command=["/bin/sh", "-c", USE], environment_name=python,
+                     environment={})
+            for name, python in (("first", "python"), ("second", second))
+        ]  # fmt: skip
+        gang = rig.gang("exit 9", job=job, gpus=workers, roles=roles, requirements=TEXT, **offline)
+        return rig.wait(rig.start(gang))
+
+    assert ends(1, "python").end is End.SUCCEEDED, rig.log()
+    assert "42" in rig.log(rank=1)
+    seen = ends(2, "old")
+    assert seen.end is End.START_FAILED
+    assert "the roles have Python 2.7 for linux and Python 3" in seen.message
 
 
 SLOW = {"environment": {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "100"}}
