@@ -8,7 +8,7 @@ from portal import errors
 SUBJECTS = (
     "home", "api", "jobs", "cluster", "share", "reports", "live", "submit", "sessions", "services", "schedules",
     "sweeps", "pipelines", "account", "tokens", "secrets", "requests", "subscriptions", "administration",
-    "invitations", "docs",
+    "invitations", "announcements", "docs",
 )  # fmt: skip
 
 urlpatterns = [path("", include(f"portal.{subject}.urls")) for subject in SUBJECTS]

@@ -131,6 +131,11 @@ NAMES = {
     "DELETE /clusters/{name}/nodes/{node}/drain": "undrain_node",
     "POST /clusters/{name}/drain": "drain_nodes",
     "POST /clusters/{name}/return": "return_nodes",
+    "GET /announcements": "list_announcements",
+    "POST /announcements": "create_announcement",
+    "PUT /announcements/{announcement_id}": "change_announcement",
+    "DELETE /announcements/{announcement_id}": "withdraw_announcement",
+    "POST /announcements/{announcement_id}/dismiss": "dismiss_announcement",
     # teams, limits, budgets and requests
     "POST /teams": "create_team",
     "PUT /teams/{team}/tickets": "set_team_tickets",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from portal.api.announcements.endpoints import router as announcements
 from portal.api.anomalies.endpoints import router as anomalies
 from portal.api.auth import Bearer, Session
 from portal.api.budgets.endpoints import router as budgets
@@ -90,6 +91,7 @@ ROUTERS = {
         clusters,
         volumes,
         operations,
+        announcements,
     ),
 }
 for scope, routers in ROUTERS.items():

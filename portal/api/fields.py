@@ -52,7 +52,8 @@ Figure = Annotated[Decimal, AfterValidator(in_millionths)]
 FileFormat = Literal["json", "csv", "xlsx", "pdf"]
 Line = Annotated[str, Field(max_length=500)]
 Words = Annotated[str, Field(max_length=4000)]
-# Types of single query parameters: a key, and the number of rows of a page. `Query` comes first, because otherwise a
-# parameter could not have a default.
+# Types of single query parameters: a key, the number of rows of a page, and true or false. `Query` comes first, because
+# otherwise a parameter could not have a default.
 AskedKey = Annotated[int, Query(ge=0, le=2**63 - 1), IN_DIGITS]
 PageSize = Annotated[int, Query(ge=1, le=200), IN_DIGITS]
+AskedSwitch = Annotated[bool, Query(), BeforeValidator(_true_or_false)]

@@ -57,6 +57,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "admin_tenant": ("fairlot team members {slug}", "fairlot limits --team {slug}"),
     "admin_nodes": ("fairlot node list",),
     "admin_cluster_drain": ("fairlot node list",),
+    "admin_announcements": (
+        "fairlot announcement list --all",
+        "fairlot announcement create 'Maintenance on Monday'",
+    ),
+    "admin_announcement": ("fairlot announcement withdraw {pk}",),
     "admin_clusters": ("fairlot cluster list",),
     "secrets": ("fairlot secret list",),
     "tokens": ("fairlot login {url}",),

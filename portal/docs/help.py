@@ -87,6 +87,9 @@ HELP = {
     "admin_nodes": "operate#drain-a-node",
     "admin_node": "operate#drain-a-node",
     "admin_settings": "scheduling#settings-of-a-cluster",
+    "admin_announcements": "operate#announce-something",
+    "admin_announcement": "operate#announce-something",
+    "announcement_dismiss": "operate#announce-something",
     "admin_audit": "permissions",
     "openapi-view": "jobs#call-the-api",
 }

@@ -37,6 +37,7 @@ from scheduling.core.run_texts import run_text_of
 from scheduling.core.service_texts import service_text_of
 from scheduling.jobs.explain import Explanation
 from scheduling.models import Cluster, Job, Lease
+from scheduling.models.announcements import shown_to
 
 register = template.Library()
 
@@ -64,6 +65,15 @@ show_icon = icon  # for functions whose argument `icon` hides this name
 def may(user: User, verb: str) -> bool:
     """Returns whether the user's portal role (admin or operator) permits the action `verb`."""
     return permissions.may(user, verb)
+
+
+@register.inclusion_tag("announcements/shown.html", takes_context=True)
+def announcements(context: RequestContext) -> dict[str, object]:
+    """Renders the announcements that concern the reader of the page."""
+    user = context.get("user")
+    shown = shown_to(user) if user is not None and user.is_authenticated else []
+    request = context["request"]
+    return {"announcements": shown, "csrf_token": context.get("csrf_token"), "back": request.get_full_path()}
 
 
 @register.simple_tag

@@ -1,5 +1,6 @@
 """Django models of clusters, nodes, jobs, leases, rounds, services, sessions, schedules and pending operations."""
 
+from scheduling.models.announcements import Announcement, AnnouncementDismissal
 from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
 from scheduling.models.clusters import (
     Cluster,
@@ -39,6 +40,8 @@ from scheduling.models.trade_limits import TradeLimit
 from scheduling.models.volumes import JobVolume, Volume
 
 __all__ = [
+    "Announcement",
+    "AnnouncementDismissal",
     "AnomalyHolder",
     "Cluster",
     "ClusterAccess",

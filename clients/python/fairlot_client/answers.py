@@ -40,6 +40,21 @@ class Analysis(TypedDict):
     finished_at: str | None
 
 
+class Announcement(TypedDict):
+    """An announcement. Empty `roles`, `teams` and `clusters` fit every user; of the others, each must fit."""
+
+    id: int
+    text: str
+    severity: Literal["info", "warning", "critical"]
+    begins_at: str
+    ends_at: str | None
+    dismissible: bool
+    roles: list[Literal["viewer", "member", "manager", "operator", "admin"]]
+    teams: list[str]
+    clusters: list[str]
+    withdrawn_at: str | None
+
+
 class AnomalyHolder(TypedDict):
     """A job that held GPUs while a delayed job needed them.
 

@@ -1731,6 +1731,90 @@ def return_nodes(cluster: str, *, nodes: list[str]) -> Call[answers.DrainedNodes
     return Call("POST", filled("/clusters/{cluster}/return", cluster=cluster), body=set_fields(nodes=nodes))
 
 
+def list_announcements(*, every: bool | None = None) -> Call[list[answers.Announcement]]:
+    """Returns the announcements that the caller's pages show now.
+
+    With `every`, operators get all announcements.
+    """
+    return Call("GET", "/announcements", query=given(every=every))
+
+
+def create_announcement(
+    *,
+    text: str,
+    severity: Literal["info", "warning", "critical"] | Unset = UNSET,
+    begins_at: str | Unset | None = UNSET,
+    ends_at: str | Unset | None = UNSET,
+    dismissible: bool | Unset = UNSET,
+    roles: list[Literal["viewer", "member", "manager", "operator", "admin"]] | Unset = UNSET,
+    teams: list[str] | Unset = UNSET,
+    clusters: list[str] | Unset = UNSET,
+) -> Call[answers.Announcement]:
+    """Makes an announcement, which pages show above their content.
+
+    For operators.
+    """
+    return Call(
+        "POST",
+        "/announcements",
+        body=set_fields(
+            text=text,
+            severity=severity,
+            begins_at=begins_at,
+            ends_at=ends_at,
+            dismissible=dismissible,
+            roles=roles,
+            teams=teams,
+            clusters=clusters,
+        ),
+    )
+
+
+def change_announcement(
+    announcement_id: int,
+    *,
+    text: str,
+    severity: Literal["info", "warning", "critical"] | Unset = UNSET,
+    begins_at: str | Unset | None = UNSET,
+    ends_at: str | Unset | None = UNSET,
+    dismissible: bool | Unset = UNSET,
+    roles: list[Literal["viewer", "member", "manager", "operator", "admin"]] | Unset = UNSET,
+    teams: list[str] | Unset = UNSET,
+    clusters: list[str] | Unset = UNSET,
+) -> Call[answers.Announcement]:
+    """Replaces an announcement.
+
+    If the text changes, users who dismissed it see it again. For operators.
+    """
+    return Call(
+        "PUT",
+        filled("/announcements/{announcement_id}", announcement_id=announcement_id),
+        body=set_fields(
+            text=text,
+            severity=severity,
+            begins_at=begins_at,
+            ends_at=ends_at,
+            dismissible=dismissible,
+            roles=roles,
+            teams=teams,
+            clusters=clusters,
+        ),
+    )
+
+
+def withdraw_announcement(announcement_id: int) -> Call[None]:
+    """Withdraws an announcement, so that no page shows it any more.
+
+    For operators.
+    """
+    return Call("DELETE", filled("/announcements/{announcement_id}", announcement_id=announcement_id))
+
+
+def dismiss_announcement(announcement_id: int) -> Call[None]:
+    """Removes an announcement from the caller's own pages."""
+    return Call("POST", filled("/announcements/{announcement_id}/dismiss", announcement_id=announcement_id))
+
+
 def create_team(
     *, parent: str | None, tickets: int, name: str, dry_run: bool | Unset = UNSET
 ) -> Call[answers.TeamChange]:
@@ -2328,6 +2412,11 @@ class Operations:
     undrain_node = Method(undrain_node)
     drain_nodes = Method(drain_nodes)
     return_nodes = Method(return_nodes)
+    list_announcements = Method(list_announcements)
+    create_announcement = Method(create_announcement)
+    change_announcement = Method(change_announcement)
+    withdraw_announcement = Method(withdraw_announcement)
+    dismiss_announcement = Method(dismiss_announcement)
     create_team = Method(create_team)
     set_team_tickets = Method(set_team_tickets)
     move_team = Method(move_team)

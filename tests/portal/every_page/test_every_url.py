@@ -13,7 +13,8 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from accounting.models import User
 from portal.docs.help import entry_for
-from scheduling.models import Pipeline, Session, Sweep
+from scheduling.announcements.actions import announce
+from scheduling.models import Announcement, Pipeline, Session, Sweep
 from tests.portal.scene import SECRETS, Scene, with_a_session
 
 ANONYMOUS, ALICE, BOB, CHARLIE, OLGA, ADA = WHO = ("anonymous", "alice", "bob", "charlie", "olga", "ada")
@@ -233,6 +234,11 @@ EXPECTED: dict[str, dict[str, int]] = {
     "admin_cluster_volume_withdraw": OPERATORS_POSTED,
     "admin_nodes": OPERATORS,
     "admin_node_drain": OPERATORS,
+    "admin_announcements": OPERATORS,
+    "admin_announcement": OPERATORS,
+    "admin_announcement_create": OPERATORS_POSTED,
+    "admin_announcement_change": OPERATORS_POSTED,
+    "announcement_dismiss": POSTED,
     "admin_cluster_drain": OPERATORS,
     "admin_cluster_return": OPERATORS_POSTED,
     "admin_node_return": OPERATORS_POSTED,
@@ -313,6 +319,10 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:cluster_standalone_pods_at_old_path": API_POSTED,
     "api-1:cluster_detach": API_POSTED,
     "api-1:node_drain": API_OPERATORS,
+    "api-1:announcements": API,
+    "api-1:announcements?every=true": API_OPERATORS,
+    "api-1:announcement": API_POSTED,
+    "api-1:announcement_dismiss": API_POSTED,
     "api-1:nodes_drain": API_POSTED,
     "api-1:nodes_return": API_POSTED,
     "api-1:requests": API,
@@ -421,6 +431,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "budget": 1,
         "lock": 1,
         "invitation": 1,
+        "announcement": announcement_in(scene),
         "unsubscribe": 1,
         "node": scene.node.pk, "cluster": scene.world.cluster.pk, "settings": scene.world.cluster.pk,
         "secret": scene.team_secret.pk,
@@ -452,6 +463,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "subscription_id": 1,
         "rule_id": 1,
         "invitation_id": 1,
+        "announcement_id": announcement_in(scene),
         "token": "unknown",
         "request_id": scene.request.pk,
         "analysis_id": 1,
@@ -459,6 +471,12 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "form": "jobs.csv" if "export" in name else "csv",
     }
     return {asked: known[asked] for asked in pattern.pattern.regex.groupindex}
+
+
+def announcement_in(scene: Scene) -> int:
+    """Returns the key of an announcement to operators, which it makes if there is none."""
+    found = Announcement.objects.first()
+    return (found or announce(actor=scene.people.olga, text="new switch", roles=["operator"])).pk
 
 
 def walk(scene: Scene) -> Iterator[tuple[str, str]]:

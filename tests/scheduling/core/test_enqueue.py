@@ -35,7 +35,8 @@ NO_ROUND = {
     "rounds do not read it": {
         "budget.remove", "budget.set", "cluster.check", "cluster.metrics", "cluster.set_bare_pods",
         "cluster.set_reachable", "generation.set_weight", "idle_rule.remove", "idle_rule.set", "job.delete_files",
-        "job.idle_snooze", "code.upload", "invitation.create", "invitation.revoke",
+        "job.idle_snooze", "code.upload", "announcement.change", "announcement.create",
+        "announcement.withdraw", "invitation.create", "invitation.revoke",
         "login.unlock", "node.exchange_gpus", "report.subscribe", "report.unsubscribe", "secret.create",
         "secret.delete", "secret.replace", "secret.reseal", "service.open", "session.keep", "session.open",
         "sharing.analyse", "sharing.analyse_again", "statement.subscribe", "statement.unsubscribe", "tenant.rename",

@@ -8,6 +8,7 @@ from fairlot_client.cli.app import Root
 from fairlot_client.cli.commands import (
     account,
     administration,
+    announcements,
     cluster,
     files,
     imports,
@@ -61,6 +62,7 @@ for _command in (
     cluster.top,
     cluster.node,
     cluster.cluster,
+    announcements.announcement,
     reports.share,
     reports.trades,
     reports.usage,
