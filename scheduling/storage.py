@@ -93,11 +93,12 @@ def delete_files(*, actor: User, job: Job) -> JobStorage:
     job = Job.objects.select_related("tenant").get(pk=job.pk)
     if not job.has_ended or job.leases.filter(state__in=Lease.OPEN).exists():
         raise Refused("The job has not ended and still uses its files. Cancel it first, or wait for its end.")
-    if Job.objects.filter(files_are_needed(), pk=job.pk).exists():
-        raise Refused("A pipeline that has not ended may still read these files. Cancel the pipeline first.")
     if job.files_removed_at is not None:
         raise Refused("The files of this job have already been deleted.")
     storage, _ = JobStorage.objects.select_for_update().get_or_create(job=job)
+    # Read after the lock, which the creation of a pipeline takes, too.
+    if Job.objects.filter(files_are_needed(), pk=job.pk).exists():
+        raise Refused("A pipeline that has not ended may still read these files. Cancel the pipeline first.")
     if storage.deletion_wanted_at is None:
         storage.deletion_wanted_at = now_from_database()
         storage.save(update_fields=["deletion_wanted_at"])

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key, read_whole
+from accounting.core.texts import one_line
 from portal.submit.data import references, secret_list, secret_rows, volume_list
 from portal.submit.draft import Choices, Draft, example, has_example
 from portal.submit.fields import Fields
@@ -20,6 +21,8 @@ from portal.user_request import UserRequest
 from scheduling.jobs.code import bounds
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job
+from scheduling.pipelines.actions import create_pipeline
+from scheduling.pipelines.definition import ONLY_STEP, Definition
 from scheduling.spec.code import DIGEST
 from scheduling.spec.differences import differences
 from scheduling.spec.job_spec import JobSpec, SpecError
@@ -31,7 +34,7 @@ PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 @never_cache
 @require_http_methods(["GET", "POST"])
 def submit(request: UserRequest) -> HttpResponse:
-    """Shows the submit page. A POST submits the job.
+    """Shows the submit page. A POST submits the job, or a pipeline if the job needs other jobs.
 
     A POST with `do=form` only rewrites the YAML from the form, and a POST with `do=yaml` only rewrites the form from
     the YAML. Browsers without scripts need these two.
@@ -41,9 +44,12 @@ def submit(request: UserRequest) -> HttpResponse:
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft = Draft.from_post(request.POST, choices).with_upload(request)
     clone = _cloned(request, request.POST.get("clone", ""))
+    needs = one_line(request.POST.get("needs", "")).strip()
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
-        return _page(request, choices, rewritten, clone=clone)
+        return _page(request, choices, rewritten, clone=clone, needs=needs)
     draft = draft.ready_to_send()
+    if needs:
+        return _submit_with_needs(request, choices, draft, clone, needs)
     if draft.spec and draft.cluster and draft.tenant:
         try:
             job = submit_job(
@@ -62,6 +68,39 @@ def submit(request: UserRequest) -> HttpResponse:
         else:
             return redirect("job", job.pk)
     return _page(request, choices, draft, clone=clone, status=422)
+
+
+def _submit_with_needs(
+    request: UserRequest, choices: Choices, draft: Draft, clone: Job | None, needs: str
+) -> HttpResponse:
+    """Creates the pipeline of one step for a job that needs the jobs that the text `needs` names."""
+    problem = ""
+    if draft.spec and draft.cluster and draft.tenant:
+        try:
+            made = create_pipeline(
+                actor=request.user,
+                tenant=draft.tenant,
+                cluster=draft.cluster,
+                definition=Definition.of_job(draft.spec, read_needs(needs)),
+                request_key=draft.request_key,
+                even_if_never=draft.even_if_never,
+            )
+        except SpecError as error:
+            found = {path.removeprefix(f"steps.{ONLY_STEP}."): text for path, text in error.problems.items()}
+            problem = ". ".join(text for path, text in found.items() if path.startswith("needs"))
+            if rest := {path: text for path, text in found.items() if not path.startswith("needs")}:
+                draft = draft.with_problems(SpecError(rest))
+        except (NotAllowed, Refused) as error:
+            draft = draft.refused(error, request.user)
+        else:
+            return redirect("pipeline", made.pk)
+    return _page(request, choices, draft, clone=clone, needs=needs, problem=problem, status=422)
+
+
+def read_needs(text: str) -> list[int | str]:
+    """Returns the numbers of jobs in the text, which has commas or blanks between them; other words stay texts."""
+    words = text.replace(",", " ").split()
+    return [read_key(word.removeprefix("#")) or word for word in words]
 
 
 @keeps_form
@@ -117,9 +156,17 @@ def shape_in(query: QueryDict) -> dict[str, int]:
 
 
 def _page(
-    request: UserRequest, choices: Choices, draft: Draft, *, clone: Job | None = None, status: int = 200
+    request: UserRequest,
+    choices: Choices,
+    draft: Draft,
+    *,
+    clone: Job | None = None,
+    needs: str = "",
+    problem: str = "",
+    status: int = 200,
 ) -> HttpResponse:
     context = form_context(draft, choices) | _changes(draft, clone)
+    context["needs"] = {"text": needs, "problem": problem}
     return render(request, "submit/submit.html", context, status=status)
 
 

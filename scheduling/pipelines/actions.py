@@ -243,10 +243,12 @@ def _check_kept(
 
 
 def _has_no_files(job_id: int) -> bool:
-    """Returns whether the files of a job are deleted or will be. Locks what says so until the transaction ends."""
-    gone = Job.objects.filter(pk=job_id, files_removed_at__isnull=False).exists()
-    storage = JobStorage.objects.select_for_update().filter(job=job_id).first()
-    return gone or (storage is not None and storage.deletion_wanted_at is not None)
+    """Returns whether the files of a job are deleted or will be. Until the transaction ends, nobody else can ask for
+    their deletion."""
+    if Job.objects.filter(pk=job_id, files_removed_at__isnull=False).exists():
+        return True
+    storage, _ = JobStorage.objects.select_for_update().get_or_create(job_id=job_id)
+    return storage.deletion_wanted_at is not None
 
 
 def _check_step(actor: User, tenant: Tenant, cluster: Cluster, step: Step, *, even_if_never: bool) -> None:

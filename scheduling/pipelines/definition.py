@@ -219,7 +219,8 @@ def _need(written: Any) -> Need | None:
         return Need(job=written) if 1 <= written <= LARGEST_ID else None
     if not isinstance(written, dict) or set(written) - {"step", "job", "when", "files"}:
         return None
-    base = _need(written.get("step", written.get("job")))
+    inner = written.get("step", written.get("job"))
+    base = None if isinstance(inner, dict) else _need(inner)
     when, files = written.get("when", StepNeed.When.SUCCESS.value), written.get("files", True)
     if base is None or ("step" in written) == ("job" in written) or ("step" in written) != bool(base.step):
         return None

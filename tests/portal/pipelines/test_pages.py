@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from accounting.models import Membership
 from portal.pipelines.graph import columns_of, draw, ranks_of
+from portal.submit.fields import Fields, digest
 from scheduling.models import Pipeline
 from scheduling.pipelines.actions import cancel_pipeline
 from tests.make import membership, user
@@ -189,3 +190,37 @@ def test_boxes_do_not_overlap_and_lie_within_the_drawing(scene: Scene) -> None:
         for other in graph.boxes:
             assert one is other or one.x != other.x or abs(one.y - other.y) >= 56
     assert len(graph.lines) == 7
+
+
+# --- a job that needs others ---------------------------------------------------------------------
+
+
+def submitted(**changes: object) -> dict[str, object]:
+    """Returns the fields of the submit form as a browser sends them, with `changes`."""
+    fields = Fields(name="after", command="go")
+    yaml = fields.to_yaml()
+    texts = {name: getattr(fields, name) for name in Fields.__dataclass_fields__}
+    return texts | {"yaml": yaml, "agreed": digest(yaml), "request_key": "k1", "do": "submit"} | changes
+
+
+def test_the_form_of_a_job_takes_the_jobs_that_it_needs(scene: Scene, bob: Client) -> None:
+    assert 'name="needs"' in text_of_page(bob.get("/submit/"))
+    response = bob.post("/submit/", submitted(needs=f"#{scene.job.pk}, {scene.waiting.pk}"))
+    made = Pipeline.objects.get()
+    assert (response.status_code, response["Location"]) == (302, f"/pipelines/{made.pk}/")
+    assert {need.job_id for need in made.steps.get().needs.all()} == {scene.job.pk, scene.waiting.pk}
+
+
+@pytest.mark.parametrize(
+    ("needs", "says"),
+    [("train", "must be numbers of jobs"), ("other", "is no job of Astro"), ("0", "must be")],
+)
+def test_wrong_needs_are_named_beside_their_field(scene: Scene, bob: Client, needs: str, says: str) -> None:
+    needs = str(scene.other.pk) if needs == "other" else needs
+    response = bob.post("/submit/", submitted(needs=needs))
+    assert response.status_code == 422
+    assert says in re.search(r'id="problem-needs"[^>]*>([^<]*)<', response.content.decode())[1].replace(
+        "Must", "must"
+    )
+    assert f'name="needs" value="{needs}"' in text_of_page(response)
+    assert not Pipeline.objects.exists()

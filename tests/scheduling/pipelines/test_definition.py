@@ -66,6 +66,7 @@ def test_steps_and_needs_are_read_and_written_back() -> None:
         ({"steps": {"a": {"command": "x", "needs": [0]}}}, "steps.a.needs.0", "the number of a job"),
         ({"steps": {"a": {"command": "x", "needs": [{"job": 1, "step": "a"}]}}}, "steps.a.needs.0", "step or job"),
         ({"steps": {"a": {"command": "x", "needs": [{"job": 1, "when": "later"}]}}}, "steps.a.needs.0", "failure"),
+        ({"steps": {"a": {"command": "x", "needs": [{"step": {"step": "a"}}]}}}, "steps.a.needs.0", "a step"),
         ({"steps": {"a": {"command": "x", "needs": [3, {"job": 3}]}}}, "steps.a.needs", "names job 3 twice"),
         ({"steps": {"a": {"command": "x", "needs": ["a"]}}}, "steps.a.needs", "a → a"),
     ],
