@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,28 @@ def test_the_cap_holds_over_all_epochs(rig: Rig) -> None:
     assert "7 bytes of output were cut" in log
     assert "11 bytes of output were cut" in log
     assert log.count("0123456789") == 1
+
+
+def test_the_log_says_which_attempt_wrote_each_line_also_after_a_freeze(rig: Rig) -> None:
+    program = "mkfifo go; printf one; read line < go; echo; echo two; exec sleep 600"
+    begun = time.time_ns() // 10**6
+    first = rig.start(rig.gang(program))
+    rig.wait_for_log("one")
+    rig.freeze(first)
+    rig.wait(first, Phase.FROZEN)
+    thawed = rig.gang(program, epoch=2)
+    rig.backend.thaw(thawed)
+    (rig.files().folder / "work" / "rank-0" / "go").write_text("on\n")
+    rig.wait_for_log("two")
+    rig.stop(thawed)
+    rig.wait(thawed)
+    rig.wait(rig.start(rig.gang("printf three", epoch=3)))
+    rig.wait(rig.start(rig.gang("echo four", epoch=4)))
+    assert rig.log() == "one\ntwo\nthree\nfour\n"  # each attempt begins a line
+    found = rig.backend.log_times(job_id=1).attempts(0, 10)
+    assert [(offset, moment.attempt) for offset, moment in found] == [(0, 1), (3, 2), (8, 3), (14, 4)]
+    times = [moment.at for _, moment in found]
+    assert begun <= times[0] <= times[1] <= times[2] <= times[3] <= time.time_ns() // 10**6
 
 
 def test_a_full_disk_is_no_reason_to_die(tmp_path: Path) -> None:
