@@ -11,7 +11,7 @@ monotonic clock. So a wrong wall clock does no harm.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
@@ -180,8 +180,15 @@ class Gang:
     roles: Sequence[GangRole] = ()  # in the order of ranks; empty if all workers are equal
     leader: int = 0  # the rank of the worker whose progress and port count
     is_mpi: bool = False  # mpirun starts the program and tells its processes their ranks
+    # Only for MPI gangs: secret and different for each attempt, for the keys with which mpirun logs in to workers.
+    mpi_seed: bytes = field(default=b"", repr=False)
     is_trusted: bool = False  # the job's owner has all the rights that the portal has
     may_have_begun: bool = False  # an earlier order to start this epoch had an unknown outcome
+
+    def run_by(self, *words: str) -> Gang:
+        """Returns the gang with `words` before the command of its workers, of every role."""
+        roles = [replace(role, command=[*words, *role.command]) for role in self.roles]
+        return replace(self, command=[*words, *self.command], roles=roles)
 
     def roles_of_workers(self) -> list[tuple[GangRole, int]]:
         """Returns the role of each worker, and the worker's number in it, by rank. Empty if the gang has no roles."""

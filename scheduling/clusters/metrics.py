@@ -24,6 +24,7 @@ from scheduling.leases.gpu_use import note_gpu_use
 from scheduling.metrics.recording import Report, few_gpus, note_reports
 from scheduling.metrics.rolling import number_at
 from scheduling.models import Cluster, Lease, MetricsSource, MetricStream
+from scheduling.spec.roles import MOST_ROLES
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +135,8 @@ def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float)
     An idle gang is reported as idle for WINDOW - `took` seconds before `asked_at`. Leaves out idle gangs whose attempt
     began less than WINDOW seconds before `asked_at`.
     """
+    from scheduling.backends.kubernetes.objects import job_name  # noqa: PLC0415 - as in _running
+
     # Prometheus may have evaluated the query as late as `took` seconds after `asked_at`. Only this time is certain.
     unused_for = metrics.WINDOW - took
     if unused_for <= 0:
@@ -141,10 +144,13 @@ def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float)
     looked_back_to = asked_at - timedelta(seconds=metrics.WINDOW)
     for lease, key in _running(cluster):
         job = lease.job
-        workers = busy.get(key, {})
-        if not workers.keys() >= set(range(job.workers)):
+        of_parts = [busy.get((key[0], job_name(lease.job_id, part)), {}) for part in range(MOST_ROLES)]
+        if any(of_parts[1:]):  # a gang with roles, whose workers without GPUs are not measured
+            percents = [percent for workers in of_parts for percent in workers.values()]
+        else:
+            percents = [of_parts[0][rank] for rank in range(job.workers) if rank in of_parts[0]]
+        if len(percents) < job.workers:
             continue
-        percents = [workers[rank] for rank in range(job.workers)]
         is_used = any(percents)
         # Measured use counts even for a young attempt: the job used its GPUs at most one WINDOW ago.
         # The metrics do not distinguish attempts, so idle time may belong to the previous one.

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Case, F, When
+from django.utils.crypto import salted_hmac
 
 from accounting.core.clock import now_from_database
 from scheduling.backends.base import (
@@ -34,7 +35,7 @@ from scheduling.backends.base import (
 from scheduling.clusters.backend_factory import backend_for, gives_users
 from scheduling.clusters.isolation import is_trusted
 from scheduling.jobs.code import code_of
-from scheduling.jobs.resources import machines, room_for
+from scheduling.jobs.resources import machines, room_for, room_without_gpus
 from scheduling.jobs.secrets import secrets_of
 from scheduling.jobs.team_uids import uid_of
 from scheduling.jobs.volumes import volumes_of
@@ -298,6 +299,9 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         roles=[_role(role, lease.job, spec) for role in roles],
         leader=leader_of(roles),
         is_mpi=bool(spec.launch),
+        mpi_seed=salted_hmac("fairlot.mpi", str(lease.token), algorithm="sha256").digest()
+        if spec.launch
+        else b"",
     )
 
 
@@ -324,6 +328,7 @@ def _role(role: Role, job: Job, spec: JobSpec) -> GangRole:
         command=WAIT_FOR_MPIRUN if waits else role.argv or spec.argv,
         environment_name=role.environment or spec.environment,
         environment=_variables(job, spec) | role.variables,
+        container=_container_of_role(job, spec, role),
         ends_job=role.ends_job,
         waits_for_mpirun=waits,
     )
@@ -360,6 +365,16 @@ def _container(job: Job, spec: JobSpec) -> Container:
         group_id=spec.group_id,
         image_pull_policy=spec.image_pull_policy,
     )
+
+
+def _container_of_role(job: Job, spec: JobSpec, role: Role) -> Container:
+    """Returns the container settings of the workers of a role."""
+    own = {name: value for name in ("cpu", "memory") if (value := getattr(role, name))}
+    whole = _container(job, spec.model_copy(update=own))
+    if role.holds_gpus or job.cluster.backend == Cluster.Backend.LOCAL:
+        return whole
+    room = room_without_gpus(role)
+    return replace(whole, cpus=room.cpus, memory=room.memory, shared_memory=room.shared_memory)
 
 
 def _endpoint(spec: JobSpec, job: Job) -> Endpoint | None:

@@ -21,6 +21,7 @@ ON_HOSTS = re.compile(
     r"\s(?:(?P<file>--?(?:hostfile|machinefile))|-H|--?hosts?)(?:=|[ \t]+)[\"']?(?P<hosts>[^\s\"']+)",
     re.ASCII,
 )
+HOSTFILE = {"$FAIRLOT_HOSTFILE", "${FAIRLOT_HOSTFILE}"}  # the file of MPI jobs
 LOCAL = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::\d+)?", re.ASCII)
 
 
@@ -207,13 +208,15 @@ class JobDraft:
 
     def _refuse_other_hosts(self) -> None:
         """Refuses a command that starts programs on other hosts, unless other fields are refused already."""
-        several = int(self.spec.get("workers", 1)) > 1
+        several = int(self.spec.get("workers", 1)) > 1 or "roles" in self.spec
         for part in re.split(r"(?<!\\)\n|[;&|]", str(self.spec.get("command", ""))):
             launcher = LAUNCHER.search(part)
             if launcher is None:
                 continue
             for found in ON_HOSTS.finditer(part, launcher.end()):
                 hosts, file = found["hosts"], found["file"]
+                if self.spec.get("launch") and hosts in HOSTFILE:
+                    continue
                 elsewhere = not LOCAL.fullmatch(hosts) if several else "," in hosts and not file
                 if elsewhere and not self.report.refused:
                     self.report.refused_at(

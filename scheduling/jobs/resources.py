@@ -15,11 +15,18 @@ from scheduling.models.clusters import NodeQuerySet
 from scheduling.spec.attachments import read_bytes
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.paths import SECRETS, VOLUMES, is_in
+from scheduling.spec.roles import Role
 
 GIB = 2**30
 # The fraction of a node's CPUs and memory that is left to system programs and to agents of the cluster.
 FOR_OTHERS = 0.1
-NOT_BY_ROLE = "leave it out: in this cluster all workers of a job run the same command in the same image"
+# What a worker of a role without GPUs gets if the role does not say it.
+CPUS_WITHOUT_GPUS, MEMORY_WITHOUT_GPUS = 1.0, 2 * GIB
+LEAST_CPUS = 0.1  # of a worker with GPUs
+NO_ROOM_BESIDE = (
+    "the workers without GPUs would leave too few CPUs or too little memory to those with GPUs, on whose nodes they"
+    " run; ask for fewer or smaller ones (cpu, memory)"
+)
 ONLY_IN_CONTAINERS = (
     "cpu", "memory", "shm", "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
 )  # fmt: skip
@@ -65,13 +72,19 @@ def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
 
     `nodes` are the sizes of the nodes that the job may use.
     """
-    cpus = spec.cpu if spec.cpu is not None else _times(cluster.cpu_per_gpu, spec.gpus_per_worker)
-    each = _times(cluster.memory_per_gpu, spec.gpus_per_worker * GIB)
-    memory = read_bytes(spec.memory) if spec.memory else each
+    cpus = spec.cpu
+    memory: float | None = read_bytes(spec.memory) if spec.memory else None
+    cpus_beside, memory_beside = _beside(spec)
     if cpus is None:
-        cpus = _part([(node.cpus, node.gpus) for node in nodes], spec.gpus_per_worker)
+        usual = _times(cluster.cpu_per_gpu, spec.gpus_per_worker)
+        if usual is None:
+            usual = _part([(node.cpus, node.gpus) for node in nodes], spec.gpus_per_worker)
+        cpus = None if usual is None else usual - cpus_beside
     if memory is None:
-        memory = _part([(node.memory, node.gpus) for node in nodes], spec.gpus_per_worker)
+        usual = _times(cluster.memory_per_gpu, spec.gpus_per_worker * GIB)
+        if usual is None:
+            usual = _part([(node.memory, node.gpus) for node in nodes], spec.gpus_per_worker)
+        memory = None if usual is None else usual - memory_beside
     if memory is not None and spec.shm:
         memory = max(memory, read_bytes(spec.shm))
     shm = read_bytes(spec.shm) if spec.shm else memory and memory // 2
@@ -82,6 +95,27 @@ def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
     )
 
 
+def room_without_gpus(role: Role) -> Room:
+    """Returns the CPUs and memory of a worker without GPUs: those of the role, or else CPUS_WITHOUT_GPUS and
+    MEMORY_WITHOUT_GPUS."""
+    memory = read_bytes(role.memory) if role.memory else MEMORY_WITHOUT_GPUS
+    return Room(cpus=role.cpu or CPUS_WITHOUT_GPUS, memory=memory, shared_memory=memory // 2)
+
+
+def _beside(spec: JobSpec) -> tuple[float, int]:
+    """Returns the most CPUs and memory that workers without GPUs take from each worker with GPUs.
+
+    They run on the nodes of the workers with GPUs, in turn, so each such worker makes room for its part of them.
+    """
+    rooms = [
+        room_without_gpus(role) for role in spec.roles if not role.holds_gpus for _ in range(role.workers)
+    ]
+    if not rooms:
+        return 0.0, 0
+    most = -(-len(rooms) // spec.workers)
+    return most * max(room.cpus or 0.0 for room in rooms), most * max(room.memory or 0 for room in rooms)
+
+
 def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> dict[str, str]:
     """Returns a message for each resource in the spec that the cluster cannot provide, by field of the spec.
 
@@ -90,8 +124,13 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
     if cluster.backend == "local":
         return _not_here(spec)
     problems: dict[str, str] = {}
-    if spec.roles or (spec.launch and spec.workers > 1):
-        problems["roles" if spec.roles else "launch"] = NOT_BY_ROLE
+    if any(not role.holds_gpus for role in spec.roles):
+        room = room_for(cluster, spec, nodes)
+        if (room.cpus is not None and room.cpus < LEAST_CPUS) or (
+            room.memory is not None and room.memory < GIB
+        ):
+            problems["roles"] = NO_ROOM_BESIDE
+    problems |= _roles_beyond_limits(cluster, spec)
     if spec.checkpoint and not ClusterAccess.objects.filter(cluster=cluster).exclude(checkpoint_claim=""):
         problems["checkpoint"] = (
             f"leave checkpoint out: no claim for checkpoints was named when {cluster.name} was attached, so no"
@@ -128,6 +167,30 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
                 f"no node with an accepted GPU type has more than {largest / GIB:.1f}Gi of memory"
             )
     return problems
+
+
+def _roles_beyond_limits(cluster: Cluster, spec: JobSpec) -> dict[str, str]:
+    """Returns a message if the roles ask for more CPUs or memory than the cluster allows for the job's GPUs.
+
+    Workers without GPUs count as a part of the workers with GPUs beside which they run.
+    """
+    holding = [role for role in spec.roles if role.holds_gpus]
+    if not holding:
+        return {}
+    cpus_beside, memory_beside = _beside(spec)
+    cpus = max(role.cpu or spec.cpu or 0.0 for role in holding) + cpus_beside
+    amounts = [read_bytes(text) for role in holding if (text := role.memory or spec.memory)]
+    memory = max(amounts, default=0) + memory_beside
+    most_cpus = _times(cluster.cpu_limit_per_gpu, spec.gpus_per_worker)
+    most_memory = _times(cluster.memory_limit_per_gpu, spec.gpus_per_worker * GIB)
+    if most_cpus is not None and cpus > most_cpus:
+        return {
+            "roles": f"a worker and those without GPUs beside it have {cpus:g} CPUs; {most_cpus:g} are allowed"
+        }
+    if most_memory is not None and memory > most_memory:
+        told = f"{memory / GIB:g}Gi of memory; {most_memory / GIB:g}Gi are allowed"
+        return {"roles": f"a worker and those without GPUs beside it have {told}"}
+    return {}
 
 
 def _not_here(spec: JobSpec) -> dict[str, str]:

@@ -22,8 +22,8 @@ UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 LEAST_MEMORY = 2**20
 # Folders that nothing may be mounted at, above or in: the mount would hide files of the image, the node or Fairlot.
 SYSTEM = (
-    "/bin", "/boot", "/checkpoint", "/dev", "/etc", "/fairlot-code", "/job", "/lib", "/lib32", "/lib64", "/proc",
-    "/root", "/run", "/sbin", "/sys", "/usr", "/var/lib", "/var/run",
+    "/bin", "/boot", "/checkpoint", "/dev", "/etc", "/fairlot-code", "/fairlot-mpi", "/job", "/lib", "/lib32", "/lib64",
+    "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var/lib", "/var/run",
 )  # fmt: skip
 
 

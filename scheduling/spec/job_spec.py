@@ -393,10 +393,10 @@ ACCEPTED_INSIDE = {
     "retries.exit_codes": "a list of up to 50 exit codes from 1 to 255, or empty for every exit code",
     "retries.backoff_seconds": "a whole number of seconds from 1 to 3600",
     "roles": (
-        "name, workers (1 to 4096), gpus_per_worker (0 to 64), command, environment, variables, cpu, memory, ends_job"
+        "name, workers (1 to 1024), gpus_per_worker (0 to 64), command, environment, variables, cpu, memory, ends_job"
     ),
     "roles.name": "1 to 20 lower-case letters, digits and hyphens, beginning with a letter",
-    "roles.workers": "a whole number from 1 to 4096",
+    "roles.workers": "a whole number from 1 to 1024",
     "roles.gpus_per_worker": "a whole number from 0 to 64, or empty for that of the job",
     "roles.command": f"a shell command or script of up to {fixed(20_000)} characters, or empty for that of the job",
     "roles.environment": "the name of an environment or an image, or empty for that of the job",

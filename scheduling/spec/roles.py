@@ -13,7 +13,7 @@ from scheduling.spec import attachments, stored
 from scheduling.spec.refused_values import RefusedAt
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
-MOST_ROLES, MOST_WORKERS = 10, 4096
+MOST_ROLES, MOST_WORKERS = 10, 1024  # each worker gets the addresses of all in variables
 LAUNCHER, WORKER = "launcher", "worker"  # the roles of an MPI job that names none
 
 
@@ -106,6 +106,8 @@ def with_totals(data: Mapping[Any, Any]) -> dict[Any, Any]:
 def check_roles(spec: SpecWithRoles) -> None:
     """Raises RefusedAt if the roles do not fit together, or not to the other fields of the spec."""
     roles: Sequence[Role] = spec.roles
+    if spec.launch and spec.workers > MOST_WORKERS:
+        raise RefusedAt(("workers",), f"must be at most {fixed(MOST_WORKERS)} with launch: {spec.launch}")
     if not roles:
         return
     if not any(role.holds_gpus for role in roles):

@@ -129,7 +129,13 @@ class Stage:
             name = "fairlot-tenant" if path == ROLES else "his"
             self.bob.create(path.format(home), thing | {"metadata": {"name": name}})
         made = self.own.create(JOBS.format(home), self.job(JOB))
-        rendezvous.prepare(self.own, home, made, job_label=objects.JOB, workers=2, gpus=1)
+        rendezvous.prepare(
+            self.own,
+            home,
+            made,
+            job_label=objects.JOB,
+            slots=rendezvous.hosts(made["metadata"]["name"], workers=2, gpus=1),
+        )
         secret_objects.write(self.own, home, made, GIVEN, annotations={objects.EPOCH: "1"})
         self.own.create(PODS.format(home), self.bare(BARE))
 

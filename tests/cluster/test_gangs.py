@@ -278,7 +278,7 @@ def test_a_gang_that_is_created_again_has_its_own_names_before_the_old_ones_are_
     second = Work(plane.admin, namespace).read(objects.job_name(7))
     assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]} != {first["metadata"]["uid"]}
     # A delayed process that only knows the first Job does not change the second Job's objects.
-    how = {"job_label": objects.JOB, "workers": 2, "gpus": 2}
+    how = {"job_label": objects.JOB, "slots": rendezvous.hosts(objects.job_name(7), workers=2, gpus=2)}
     assert not rendezvous.prepare(orders.api, namespace, first, **how)
     assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]}
 

@@ -29,7 +29,7 @@ from scheduling.backends.base import (
     Unanswered,
     Use,
 )
-from scheduling.backends.kubernetes import checkpoint_files, claims, objects, probes
+from scheduling.backends.kubernetes import checkpoint_files, claims, mpi, objects, probes, roles
 from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.cluster_cache import ClusterCache
 from scheduling.backends.kubernetes.cluster_events import SELECTORS, ClusterEvents
@@ -196,7 +196,7 @@ class KubernetesBackend:
             raise BackendError(
                 "the files of earlier jobs cannot be read, because this cluster has no claim for checkpoints"
             )
-        gang = with_code(with_requirements(with_resume(gang)))
+        gang = with_code(with_requirements(with_resume(mpi.with_keys(gang))))
         pod = objects.Pod(
             image=gang.environment_name,
             command=gang.command,
@@ -220,7 +220,12 @@ class KubernetesBackend:
         with _as_backend_errors(f"job {gang.job_id} cannot be started"):
             self._settle(self.api, gang.job_id)
             claims.check(self.api, self._namespace_of(gang.job_id), gang.mounts)
-            outcome = self._orders(gang.job_id).start(gang.job_id, pod, attempt)
+            orders = self._orders(gang.job_id)
+            # The first part is the first to know of the attempt, and so decides whether the order is too late.
+            for number, (its_pod, its_attempt) in enumerate(roles.split(gang, pod, attempt)):
+                outcome = orders.of_part(number).start(gang.job_id, its_pod, its_attempt)
+                if outcome is not Outcome.DONE:
+                    break
         if outcome is Outcome.FINISHED:
             raise BackendError("the job's Kubernetes Job has already ended")
 
@@ -259,11 +264,17 @@ class KubernetesBackend:
         """Deletes the job's logs, and its Job or bare pod if one still exists. Raises BackendError while the job
         runs."""
         with _as_backend_errors(f"job {job_id} cannot be removed"):
-            there = self._orders(job_id).find(job_id)
-            if there is not None:
-                if not objects.is_at_rest(there):
-                    raise BackendError(f"job {job_id} is still running")
-                self.api.delete(self._path(there), uid=there["metadata"]["uid"])
+            orders = self._orders(job_id)
+            lead = orders.find(job_id)
+            parts = objects.parts_of(lead) if lead is not None else 0
+            others = [orders.of_part(number).find(job_id) for number in range(1, parts)]
+            there = [
+                one for one in (*others, lead) if one is not None
+            ]  # the lead, which names the others, last
+            if not all(map(objects.is_at_rest, there)):
+                raise BackendError(f"job {job_id} is still running")
+            for one in there:
+                self.api.delete(self._path(one), uid=one["metadata"]["uid"])
             try:
                 _remove(self.logs / str(job_id))
             except OSError as trouble:

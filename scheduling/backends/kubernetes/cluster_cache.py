@@ -9,14 +9,14 @@ import math
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 from uuid import UUID
 
 from scheduling.backends.base import End, NodeGpus, Observation, Phase
-from scheduling.backends.kubernetes import discovery, objects
+from scheduling.backends.kubernetes import discovery, objects, parts
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.events import Denial
 from scheduling.backends.kubernetes.gang_status import (
@@ -36,9 +36,16 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 DELETED = "the job's Kubernetes Job was deleted, but not by Fairlot"
 
 
+# The ID of a job, and the number of the part of its gang. Gangs without roles have one part, with the number 0.
+Key = tuple[int, int]
+
+
 @dataclass
 class Gang:
-    """A gang in the cluster: its Job, its pods and its last status. For a pod without a Job, `job` is the pod."""
+    """A gang in the cluster: its Job, its pods and its last status. For a pod without a Job, `job` is the pod.
+
+    Each role of a gang with roles is a part with its own Job, and has its own Gang here.
+    """
 
     job: Object
     pods: dict[str, Object] = field(default_factory=dict)  # by UID
@@ -80,12 +87,14 @@ class ClusterCache:
         self._wall = wall
         self._lock = threading.RLock()
         self._changed = threading.Event()
-        self._gangs: dict[int, Gang] = {}
-        # Pods whose Job the cache does not know yet, by job ID and UID.
-        self._pods_without_job: dict[int, dict[str, Object]] = defaultdict(dict)
-        self._job_of_pod: dict[str, int] = {}
-        self._changed_jobs: set[int] = set()
-        self._unsettled: set[int] = set()
+        self._gangs: dict[Key, Gang] = {}
+        # The parts of gangs with roles, by job ID.
+        self._parts: dict[int, set[Key]] = {}
+        # Pods whose Job the cache does not know yet, by key and UID.
+        self._pods_without_job: dict[Key, dict[str, Object]] = defaultdict(dict)
+        self._job_of_pod: dict[str, Key] = {}
+        self._changed_jobs: set[Key] = set()
+        self._unsettled: set[Key] = set()
         self._nodes: dict[str, list[discovery.Supply]] = {}
         self._held_by_others: dict[str, tuple[str, Counter[str]]] = {}
         self._hosts_changed = False
@@ -94,7 +103,7 @@ class ClusterCache:
         self.pods = _Pods(self)
         self.nodes = _Nodes(self)
         self.foreign_pods = _ForeignPods(self)
-        self._denials: dict[int, tuple[str, Denial]] = {}  # by job ID, with the UID of the Job
+        self._denials: dict[str, Denial] = {}  # by the UID of the Job
         self.pod_listener: PodListener | None = None
         self._mirrors: tuple[_Mirror, ...] = (self.jobs, self.pods, self.nodes, self.foreign_pods)
 
@@ -127,54 +136,79 @@ class ClusterCache:
         """Returns the state of the latest lease of each gang. Omits gangs that have never had a lease."""
         with self._lock:
             self._adopt_orphans()
-            return [seen for gang in self._gangs.values() if (seen := self._observation(gang))]
+            return self._observations(self._gangs)
 
     def changed(self) -> list[Observation]:
         """Returns the state of the latest lease of each gang that has changed since the last call."""
         with self._lock:
-            changed = [self._gangs[job_id] for job_id in self._changed_jobs if job_id in self._gangs]
+            changed = [key for key in self._changed_jobs if key in self._gangs]
             self._changed_jobs.clear()
-            return [seen for gang in changed if (seen := self._observation(gang))]
+            return self._observations(changed)
 
     def unsettled(self) -> list[tuple[Gang, GangStatus]]:
-        """Returns the gangs that are starting or have lost a worker, each with its status.
+        """Returns the gangs that are starting or have lost a worker, each with its status. Omits gangs with roles.
 
         The returned gangs are copies, so the caller may read them without a lock.
         """
         with self._lock:
-            gangs = [self._gangs[job_id] for job_id in self._unsettled if job_id in self._gangs]
+            gangs = [
+                self._gangs[key]
+                for key in self._unsettled
+                if key in self._gangs and key[0] not in self._parts
+            ]
             return [(self._copy(gang), gang.status) for gang in gangs if gang.status]
 
-    def gang(self, job_id: int) -> Gang | None:
+    def unsettled_roles(self) -> list[list[tuple[Gang, GangStatus]]]:
+        """Returns the gangs with roles that have not ended: the parts of each gang, each part with its status.
+
+        The returned parts are copies.
+        """
         with self._lock:
-            found = self._gangs.get(job_id)
+            found = []
+            for keys in self._parts.values():
+                gangs = [self._gangs[key] for key in sorted(keys)]
+                its_parts = [(self._copy(gang), gang.status) for gang in gangs if gang.status]
+                if any(status.phase is not Phase.ENDED for _, status in its_parts):
+                    found.append(its_parts)
+            return found
+
+    def gang(self, job_id: int) -> Gang | None:
+        """Returns the gang of a job; None if the cache does not know it. Of a gang with roles, returns the first part
+        with the status of the whole gang."""
+        with self._lock:
+            if job_id in self._parts:
+                found: Gang | None = self._whole(job_id)
+            else:
+                found = self._gangs.get((job_id, 0))
             return self._copy(found) if found else None
 
     def on_node(self, name: str) -> list[int]:
         """Returns the IDs of the jobs that have an unfinished worker on the node `name`."""
         with self._lock:
-            return [
+            found = [
                 job_id
-                for job_id, gang in self._gangs.items()
+                for (job_id, _), gang in self._gangs.items()
                 if any(
                     pod["spec"].get("nodeName") == name and not objects.has_ended(pod)
                     for pod in gang.pods.values()
                 )
             ]
+            return list(dict.fromkeys(found))
 
     def _copy(self, gang: Gang) -> Gang:
         uid, began = gang.job["metadata"]["uid"], objects.began(gang.job)
-        about, denial = self._denials.get(objects.job_id_of(gang.job), ("", None))
-        if not denial or about != uid or not began or denial.at < began:
-            denial = None  # the denial is about another Job or an earlier attempt
+        denial = self._denials.get(uid)
+        if not denial or not began or denial.at < began:
+            denial = None  # the denial is about an earlier attempt
         return replace(gang, pods=dict(gang.pods), denial=denial)
 
     def forget(self, job_id: int, token: UUID) -> None:
         """Removes a gang from the cache if the gang was deleted in the cluster and its latest lease has this token."""
         with self._lock:
-            gang = self._gangs.get(job_id)
-            if gang and gang.deleted and gang.status and gang.status.token == token:
-                del self._gangs[job_id]
+            for key in [*self._parts.get(job_id, ()), (job_id, 0)]:
+                gang = self._gangs.get(key)
+                if gang and gang.deleted and gang.status and gang.status.token == token:
+                    self._drop(key)
 
     def node_gpus(self) -> list[NodeGpus] | None:
         """Returns the GPUs of all nodes. Returns None if no node has changed since the last result, and this result is
@@ -250,21 +284,22 @@ class ClusterCache:
         `at` is the time of the report on the monotonic clock, in seconds.
         """
         with self._lock:
-            if gang := self._gangs.get(job_id):
+            key = min(self._parts.get(job_id, ()), default=(job_id, 0))
+            if gang := self._gangs.get(key):
                 gang.progress = epoch, steps, at
                 # Does not wake waiting threads: progress is reported with other changes, or at the next regular
                 # observation.
-                self._changed_jobs.add(job_id)
+                self._changed_jobs.add(key)
 
-    def record_denial(self, job_id: int, uid: str, denial: Denial) -> None:
+    def record_denial(self, uid: str, denial: Denial) -> None:
         """Stores a denial: the reason why the Job controller could not create a pod of the Job with UID `uid`.
 
         Also wakes threads that wait in `wait`.
         """
         with self._lock:
-            _, before = self._denials.get(job_id, ("", None))
+            before = self._denials.get(uid)
             if before is None or denial.at >= before.at:
-                self._denials[job_id] = uid, denial
+                self._denials[uid] = denial
             while len(self._denials) > MOST_DENIALS:
                 del self._denials[next(iter(self._denials))]
         self.notify()
@@ -272,6 +307,48 @@ class ClusterCache:
     def notify(self) -> None:
         """Wakes threads that wait in `wait`."""
         self._changed.set()
+
+    def _observations(self, keys: Iterable[Key]) -> list[Observation]:
+        """Returns the state of each gang to which one of these keys belongs.
+
+        Omits gangs that have never had a lease.
+        """
+        gangs: list[Gang | None] = []
+        with_roles: set[int] = set()
+        for key in keys:
+            if key[0] not in self._parts:
+                gangs.append(self._gangs[key])
+            elif key[0] not in with_roles:
+                with_roles.add(key[0])
+                gangs.append(self._whole(key[0]))
+        return [seen for gang in gangs if gang and (seen := self._observation(gang))]
+
+    def _whole(self, job_id: int) -> Gang | None:
+        """Returns a gang with roles as one Gang, with the status and times of all its parts together."""
+        gangs = [self._gangs[key] for key in sorted(self._parts[job_id])]
+        states = [(gang, parts.state_of(gang.job, gang.status)) for gang in gangs if gang.status]
+        if not states:
+            return None
+        of = objects.parts_of(gangs[0].job)
+        leading = _part_of_leader(gangs)
+        status = parts.combined([state for _, state in states], of, leading)
+        now = [gang for gang, state in states if state.status.epoch == status.epoch]
+        ran = [gang.ran for gang in now]
+        return replace(
+            gangs[0],
+            status=status,
+            began=max(gang.began for gang in now),
+            ran=max(at for at in ran if at is not None) if len(now) == of and None not in ran else None,
+            ready=next((gang.ready for gang in now if objects.part_of(gang.job) == leading), None),
+        )
+
+    def _drop(self, key: Key) -> None:
+        """Removes a gang, or a part of one, from the cache."""
+        del self._gangs[key]
+        if key in (keys := self._parts.get(key[0], set())):
+            keys.discard(key)
+            if not keys:
+                del self._parts[key[0]]
 
     def _observation(self, gang: Gang) -> Observation | None:
         status = gang.status
@@ -304,58 +381,64 @@ class ClusterCache:
         """
         if not self.jobs.filled.is_set():
             return
-        for job_id, pods in list(self._pods_without_job.items()):
+        for key, pods in list(self._pods_without_job.items()):
             if status := orphan_status(list(pods.values())):
                 gang = Gang(_job_of_orphan(next(iter(pods.values()))), pods, deleted=True, status=status)
                 gang.began = self._when(status.since, math.inf)
                 gang.ran = gang.began if status.ran_since else None
-                self._gangs[job_id] = gang
-                del self._pods_without_job[job_id]
-                self._evaluate(job_id, 0.0)
+                self._gangs[key] = gang
+                self._note_part(key, gang.job)
+                del self._pods_without_job[key]
+                self._evaluate(key, 0.0)
+
+    def _note_part(self, key: Key, job: Object) -> None:
+        if objects.parts_of(job):
+            self._parts.setdefault(key[0], set()).add(key)
 
     def _put_job(self, job: Object, gap: float) -> None:
-        job_id = objects.job_id_of(job)
-        known = self._gangs.get(job_id)
+        key = key_of(job)
+        known = self._gangs.get(key)
         if known is None or (known.deleted and job["metadata"]["uid"] != known.job["metadata"]["uid"]):
             left = known.pods if known else {}  # pods of an earlier Job that may still exist
-            known = self._gangs[job_id] = Gang(job, left | self._pods_without_job.pop(job_id, {}))
+            known = self._gangs[key] = Gang(job, left | self._pods_without_job.pop(key, {}))
             for pod in known.pods.values():
                 self._notify_listener(pod)
         known.job, known.deleted = job, False
-        self._evaluate(job_id, gap)
+        self._note_part(key, job)
+        self._evaluate(key, gap)
 
     def _remove_job(self, job: Object, gap: float) -> None:
-        job_id = objects.job_id_of(job)
-        gang = self._gangs.get(job_id)
+        key = key_of(job)
+        gang = self._gangs.get(key)
         if gang is None or gang.job["metadata"]["uid"] != job["metadata"]["uid"]:
             return
-        is_reported = job_id not in self._changed_jobs  # a gang whose end was not reported yet must stay
+        is_reported = key not in self._changed_jobs  # a gang whose end was not reported yet must stay
         if gang.status is None or (gang.status.phase is Phase.ENDED and is_reported):
-            del self._gangs[job_id]  # the cluster kept the Job only to block late orders
+            self._drop(key)  # the cluster kept the Job only to block late orders
             if gang.pods:
-                self._pods_without_job[job_id] = gang.pods
+                self._pods_without_job[key] = gang.pods
             return
         gang.deleted = True
-        self._evaluate(job_id, gap)
+        self._evaluate(key, gap)
 
     def _put_bare(self, pod: Object, gap: float) -> None:
         """Stores a bare pod (a pod without a Job) as a gang of one worker.
 
         `gap` is the longest time in seconds for which this change of the pod may have gone unnoticed.
         """
-        job_id, uid = objects.job_id_of(pod), pod["metadata"]["uid"]
-        gang = self._gangs.get(job_id)
+        key, uid = key_of(pod), pod["metadata"]["uid"]
+        gang = self._gangs.get(key)
         if gang is None or gang.job["metadata"]["uid"] != uid:
-            gang = self._gangs[job_id] = Gang(pod)
-        self._job_of_pod[uid] = job_id
+            gang = self._gangs[key] = Gang(pod)
+        self._job_of_pod[uid] = key
         gang.job, gang.pods = pod, {uid: pod}
         self._notify_listener(pod)
-        self._evaluate(job_id, gap)
+        self._evaluate(key, gap)
 
     def _record_last_state(self, pod: Object) -> None:
         """Stores the last state of a bare pod that was deleted. Does nothing if the cache has already stored the pod's
         end."""
-        gang = self._gangs.get(objects.job_id_of(pod))
+        gang = self._gangs.get(key_of(pod))
         if gang is None or (
             gang.job["metadata"]["uid"] == pod["metadata"]["uid"]
             and (gang.status is None or gang.status.phase is not Phase.ENDED)
@@ -366,14 +449,14 @@ class ClusterCache:
         if objects.is_bare(pod):
             self._put_bare(pod, gap)
             return
-        job_id, uid = objects.job_id_of(pod), pod["metadata"]["uid"]
-        self._job_of_pod[uid] = job_id
-        if job_id in self._gangs:
-            self._gangs[job_id].pods[uid] = pod
+        key, uid = key_of(pod), pod["metadata"]["uid"]
+        self._job_of_pod[uid] = key
+        if key in self._gangs:
+            self._gangs[key].pods[uid] = pod
             self._notify_listener(pod)
-            self._evaluate(job_id, gap)
+            self._evaluate(key, gap)
         else:
-            self._pods_without_job[job_id][uid] = pod
+            self._pods_without_job[key][uid] = pod
 
     def _notify_listener(self, pod: Object) -> None:
         """Passes a pod to the cache's PodListener, which reads the logs of pods.
@@ -384,33 +467,33 @@ class ClusterCache:
             self.pod_listener.put(pod)
 
     def _remove_pod(self, uid: str, gap: float) -> None:
-        job_id = self._job_of_pod.pop(uid, None)
-        if job_id is None:
+        key = self._job_of_pod.pop(uid, None)
+        if key is None:
             return
         if self.pod_listener:
             self.pod_listener.gone(uid)
-        if gang := self._gangs.get(job_id):
+        if gang := self._gangs.get(key):
             gang.pods.pop(uid, None)
             if gang.job["metadata"]["uid"] == uid:
                 self._remove_job(gang.job, gap)
             else:
-                self._evaluate(job_id, gap)
-        elif job_id in self._pods_without_job:
-            self._pods_without_job[job_id].pop(uid, None)
-            if not self._pods_without_job[job_id]:
-                del self._pods_without_job[job_id]
+                self._evaluate(key, gap)
+        elif key in self._pods_without_job:
+            self._pods_without_job[key].pop(uid, None)
+            if not self._pods_without_job[key]:
+                del self._pods_without_job[key]
 
-    def _evaluate(self, job_id: int, gap: float) -> None:
+    def _evaluate(self, key: Key, gap: float) -> None:
         """Computes the gang's status from its Job and pods, and stores it.
 
         `gap`: the longest time in seconds for which a change of the gang may have gone unnoticed.
         """
-        gang = self._gangs[job_id]
+        gang = self._gangs[key]
         status = self._deleted(gang) if gang.deleted else _look(gang)
-        self._changed_jobs.add(job_id)
+        self._changed_jobs.add(key)
         before, gang.status = gang.status, status
         if status is None:
-            self._unsettled.discard(job_id)
+            self._unsettled.discard(key)
             return
         another = before is None or before.token != status.token
         if another or (before is not None and before.phase is not status.phase):
@@ -418,7 +501,7 @@ class ClusterCache:
         if another:
             gang.ran, gang.lost = None, ""
         gang.lost = gang.lost or disruption(objects.of_attempt(gang.job, list(gang.pods.values())))
-        (self._unsettled.add if _needs_ungater(gang) else self._unsettled.discard)(job_id)
+        (self._unsettled.add if _needs_ungater(gang) else self._unsettled.discard)(key)
         if gang.ran is None and status.ran_since is not None:
             gang.ran = self._when(status.ran_since, gap)
         if status.ready_since is None:
@@ -443,6 +526,17 @@ class ClusterCache:
         """
         age = (self._wall() - moment).total_seconds() if moment else 0.0
         return time.monotonic() - min(max(0.0, age), gap)
+
+
+def key_of(thing: Object) -> Key:
+    return objects.job_id_of(thing), objects.part_of(thing)
+
+
+def _part_of_leader(gangs: Sequence[Gang]) -> int:
+    """Returns the number of the part to which the leader of the gang belongs."""
+    leader = objects.leader_of(gangs[0].job)
+    firsts = [(objects.first_rank_of(gang.job), objects.part_of(gang.job)) for gang in gangs]
+    return max(((first, number) for first, number in firsts if first <= leader), default=(0, 0))[1]
 
 
 def _job_of_orphan(pod: Object) -> Object:

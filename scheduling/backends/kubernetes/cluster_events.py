@@ -45,8 +45,8 @@ class ClusterEvents:
             new, denials = mirror.take()
             words += [(now + WAIT_SECONDS, word) for word in new]
             # Stored in the call that returns the event: if a denial stops a gang, users see the reason in the event.
-            for denial in denials:
-                self.view.record_denial(*denial)
+            for _, uid, denial in denials:
+                self.view.record_denial(uid, denial)
         found: list[ClusterEvent] = []
         for until, word in words:
             if word.job_id is None:

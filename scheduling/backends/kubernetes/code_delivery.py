@@ -33,5 +33,4 @@ def with_code(gang: Gang) -> Gang:
     text = base64.encodebytes(gang.code.content).decode()
     folder = SecretFolder(NAME, PLACE, {KEY: text})
     secrets = replace(gang.secrets, folders=[*gang.secrets.folders, folder])
-    command = ["/bin/sh", "-c", UNPACK, "fairlot", f"{PLACE}/{KEY}", *gang.command]
-    return replace(gang, secrets=secrets, command=command)
+    return replace(gang, secrets=secrets).run_by("/bin/sh", "-c", UNPACK, "fairlot", f"{PLACE}/{KEY}")

@@ -62,20 +62,25 @@ class Denial:
     is_final: bool  # whether waiting is useless
 
 
-def job_of_pod(name: str) -> tuple[int, int] | None:
-    """Returns a pair from the name of one of Fairlot's pods: the job ID and the rank. Returns None for other names.
+def job_of_pod(name: str) -> tuple[int, int, int] | None:
+    """Returns a triple from the name of one of Fairlot's pods: the job ID, the part of its gang and the pod's index in
+    it. Returns None for other names.
 
-    The name is `fairlot-<job>-<rank>-<random>`, or `fairlot-<job>-<rank>` for a bare pod. `<job>` is the job ID in
-    base32.
+    The name is `fairlot-<job>-<index>-<random>`, or `fairlot-<job>-<index>` for a bare pod. `<job>` is the job ID in
+    base32, which the number of the part follows (objects.job_name) if it is not 0.
     """
     parts = name.split("-")
     if len(parts) not in (3, 4) or parts[0] != "fairlot" or not parts[2].isdecimal():
         return None
+    of_job, mark, part = parts[1][:8], parts[1][8:9], parts[1][9:]
+    if mark and (mark != "r" or not part.isdecimal()):
+        return None
     try:
-        number = base64.b32decode(parts[1].upper())
+        number = base64.b32decode(of_job.upper())
     except binascii.Error:
         return None
-    return (int.from_bytes(number, "big"), int(parts[2])) if len(number) == 5 else None
+    found = int.from_bytes(number, "big"), int(part or 0), int(parts[2])
+    return found if len(number) == 5 else None
 
 
 def job_of(about: Object) -> int | None:
@@ -244,10 +249,13 @@ def _event_text(event: Object, about: Object) -> EventText | None:
     uid, at = event["metadata"]["uid"], moment_of(event)
     if kind == "Pod" and (ours := job_of_pod(name)):
         text = describe_pod_event(event)
-        return EventText(uid, namespace, ours[0], "", f"worker {ours[1]}: {text}", at) if text else None
+        job_id, part, index = ours
+        # In later parts of a gang with roles, the index is not the worker's rank.
+        worker = f"pod {name}" if part else f"worker {index}"
+        return EventText(uid, namespace, job_id, "", f"{worker}: {text}", at) if text else None
     if kind == "Node":
         text = describe_node_event(event)
         return EventText(uid, "", None, name, text, at) if text else None
-    if (job_id := job_of(about)) is not None and (why := denial(event)):
-        return EventText(uid, namespace, job_id, "", why.words, at)
+    if (of_job := job_of(about)) is not None and (why := denial(event)):
+        return EventText(uid, namespace, of_job, "", why.words, at)
     return None

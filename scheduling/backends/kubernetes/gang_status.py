@@ -74,7 +74,7 @@ def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
         if objects.epoch_of(pod) <= lease[1] and (not objects.has_ended(pod) or _is_uncounted(pod))
     ]
     if objects.holds_gpus(job) or left:
-        ready, address = probes.ready_since([pod for pod in ours if objects.rank_of(pod) == 0])
+        ready, address = probes.ready_since([pod for pod in ours if objects.is_leader(pod)])
         return GangStatus(*lease, *_alive(job, ours, ran), ready_since=ready, address=address)
     if complete := objects.condition(job, "Complete"):
         at = _last(ours) or _moment(complete["lastTransitionTime"])
@@ -281,7 +281,7 @@ def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
             state = status.get("state", {})
             at = (state.get("running") or state.get("terminated") or {}).get("startedAt")
             if at:
-                began[objects.rank_of(pod)] = _moment(at)
+                began[objects.index_of(pod)] = _moment(at)
     return max(began.values()) if len(began) == workers else None
 
 
@@ -327,8 +327,9 @@ def _is_uncounted(pod: Object) -> bool:
 
 
 def _named(pod: Object) -> str:
-    node = pod["spec"].get("nodeName")
-    return f"worker {objects.rank_of(pod)}" + (f" on {node}" if node else "")
+    node, role = pod["spec"].get("nodeName"), objects.role_of(pod)
+    name = f"worker {objects.rank_of(pod)}" + (f" ({role} {objects.index_of(pod)})" if role else "")
+    return name + (f" on {node}" if node else "")
 
 
 def _moment(text: str) -> datetime:

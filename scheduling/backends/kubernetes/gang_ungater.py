@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from uuid import UUID
 
 from scheduling.backends.base import End, Phase
-from scheduling.backends.kubernetes import objects, podgroups
+from scheduling.backends.kubernetes import objects, parts, podgroups
 from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused
 from scheduling.backends.kubernetes.cluster_cache import ClusterCache, Gang
 from scheduling.backends.kubernetes.gang_status import (
@@ -72,7 +72,9 @@ class GangUngater:
         for this job. Raises Unreachable if the API server does not answer.
         """
         unsettled = view.unsettled()
-        coming = {status.token for _, status in unsettled if status.phase is Phase.STARTING}
+        with_roles = view.unsettled_roles()
+        all_parts = [part for gang in with_roles for part in gang]
+        coming = {status.token for _, status in (*unsettled, *all_parts) if status.phase is Phase.STARTING}
         self._since = {token: self._since.get(token, time.monotonic()) for token in coming}
         for gang, status in unsettled:
             try:
@@ -82,6 +84,12 @@ class GangUngater:
                 else:
                     self._ungate(api, gang)
             # A failure with one gang must not hold up the other gangs.
+            except (Refused, NotOurs, StillThere, KeyError) as trouble:
+                logger.warning("job %s, attempt %s: %s", status.job_id, status.epoch, trouble)
+        for its_parts in with_roles:
+            status = its_parts[0][1]
+            try:
+                self._advance_roles(api, its_parts, orders(status.job_id))
             except (Refused, NotOurs, StillThere, KeyError) as trouble:
                 logger.warning("job %s, attempt %s: %s", status.job_id, status.epoch, trouble)
         if time.monotonic() - self._swept_at >= self._sweep_seconds:
@@ -95,6 +103,38 @@ class GangUngater:
             # The choice is random, so that pods that cannot be deleted do not hold up other pods.
             some = random.sample(over, min(REMOVED, len(over)))
             list(self._pool.map(partial(_remove, api), some))
+
+    def _advance_roles(
+        self, api: Api, its_parts: Sequence[tuple[Gang, GangStatus]], orders: Commands
+    ) -> None:
+        """Opens the gates of a gang with roles if the pods of all parts exist. Stops all parts if something has decided
+        how the gang ends, such as the end of a role that ends the job."""
+        states = [parts.state_of(gang.job, status) for gang, status in its_parts]
+        now = parts.latest(states)
+        epoch = now[0].status.epoch
+        gangs = {objects.part_of(gang.job): gang for gang, status in its_parts if status.epoch == epoch}
+        of = objects.parts_of(its_parts[0][0].job)
+        lead = gangs.get(0)
+        end: End | None
+        # The lead was ordered to stop, perhaps by a process that died before it stopped the other parts.
+        if lead is not None and objects.is_suspended(lead.job):
+            end, why = End.STOPPED, ""
+        elif found := parts.verdict(now, of):
+            end, why = found.end, found.message
+        else:
+            troubles = (
+                self._trouble(gangs[state.number], state.status) for state in now if not state.has_ended
+            )
+            end, why = next((trouble for trouble in troubles if trouble[0]), (None, ""))
+            if end is None and of > len(now):
+                waited = time.monotonic() - self._since.get(now[0].status.token, time.monotonic())
+                if waited > self._gather_seconds:
+                    end, why = End.START_FAILED, parts.INCOMPLETE
+        if end is not None:
+            _stop_parts(now, gangs, orders, because(end, why) if why else "")
+        elif len(now) == of and all(map(_is_gathered, gangs.values())):
+            for gang in gangs.values():
+                self._ungate(api, gang)
 
     def _trouble(self, gang: Gang, status: GangStatus) -> tuple[End | None, str]:
         """Returns why the gang must be stopped, as a pair: the kind of end to record (`LOST` or `START_FAILED`), and
@@ -130,10 +170,33 @@ class GangUngater:
         """Opens the scheduling gates of the gang's pods. Does nothing until all pods of the gang exist."""
         pods = objects.of_attempt(gang.job, list(gang.pods.values()))
         gated = [pod for pod in pods if objects.is_gated(pod)]
-        if not gated or {objects.rank_of(pod) for pod in pods} != set(range(objects.workers_of(gang.job))):
+        if not gated or not _is_gathered(gang):
             return
         nodes, members = objects.nodes_of(gang.job), objects.members_of(pods)
-        list(self._pool.map(lambda pod: _open(api, pod, nodes[objects.rank_of(pod)], members), gated))
+        list(self._pool.map(lambda pod: _open(api, pod, nodes[objects.index_of(pod)], members), gated))
+
+
+def _is_gathered(gang: Gang) -> bool:
+    """Returns whether all pods of the Job's latest attempt exist, among them those that have ended."""
+    pods = objects.of_attempt(gang.job, list(gang.pods.values()))
+    return {objects.index_of(pod) for pod in pods} == set(range(objects.workers_of(gang.job)))
+
+
+def _stop_parts(
+    now: Sequence[parts.PartState], gangs: Mapping[int, Gang], orders: Commands, reason: str
+) -> None:
+    """Stops the parts of a gang that have not been stopped, the lead first. Its Job keeps `reason`, from `because`."""
+    for state in now:
+        status, is_lead = state.status, state.number == 0
+        # A lead that has ended by itself is stopped too, so that the Job keeps how its gang has ended.
+        if objects.is_suspended(gangs[state.number].job) or (state.has_ended and not is_lead):
+            continue
+        logger.warning(
+            "job %s, attempt %s, %s is stopped: %s", status.job_id, status.epoch, state.role, reason
+        )
+        orders.of_part(state.number).stop(
+            status.job_id, epoch=status.epoch, token=str(status.token), because=reason if is_lead else ""
+        )
 
 
 def _has_new(gang: Gang, pods: Sequence[Object]) -> bool:
@@ -168,7 +231,7 @@ def _remove(api: Api, pod: Object) -> None:
 def _has_job(api: Api, pod: Object) -> bool:
     """Returns whether the pod's Job exists. Asks the API server, because the watch may not have reported the Job
     yet."""
-    name = objects.job_name(objects.job_id_of(pod))
+    name = objects.job_name(objects.job_id_of(pod), objects.part_of(pod))
     try:
         job = api.get(f"{JOBS.format(pod['metadata']['namespace'])}/{name}")
     except Missing:

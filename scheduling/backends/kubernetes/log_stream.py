@@ -46,6 +46,7 @@ class WorkerStream:
     job_id: int
     rank: int
     epoch: int
+    is_leader: bool  # the worker's lines give the job's progress
     ended: bool = False  # the container has ended or the pod is gone, so no new output will come
     going: bool = False  # the pod was ordered to stop
     text: Text | None = field(default=None, repr=False)  # the open response, while a thread reads it
@@ -96,7 +97,7 @@ class LogReader:
 
     def __init__(self, context: LogContext, worker: WorkerStream) -> None:
         self._context, self._worker = context, worker
-        self._progress = _progress(context.pattern_of(worker.job_id)) if worker.rank == 0 else None
+        self._progress = _progress(context.pattern_of(worker.job_id)) if worker.is_leader else None
         self._reported_at: float | None = None
         self._unreported: tuple[float, float] | None = None
         self._received_at: float | None = None

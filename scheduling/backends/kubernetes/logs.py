@@ -137,6 +137,7 @@ class Follower:
             node=pod["spec"].get("nodeName", ""),
             job_id=objects.job_id_of(pod),
             rank=objects.rank_of(pod),
+            is_leader=objects.is_leader(pod),
             epoch=objects.epoch_of(pod),
         )
         known = self._queued[worker.uid] = QueuedWorker(worker)

@@ -23,7 +23,7 @@ USUAL_QUERY = (
 )
 MOST_BYTES = 32 * 1024 * 1024
 # Names of pods: the Job's name, the index and a random suffix from the Job controller, which bare pods lack.
-POD = re.compile(r"(fairlot-[a-z2-7]+)-(\d+)(?:-[a-z0-9]+)?", re.ASCII)
+POD = re.compile(r"(fairlot-[a-z0-9]+)-(\d+)(?:-[a-z0-9]+)?", re.ASCII)
 
 # What the samples of jobs' metrics consist of: NVIDIA's DCGM exporter on the nodes, and the kubelet's cAdvisor. The
 # label `metric` names those that PromQL leaves without a name.

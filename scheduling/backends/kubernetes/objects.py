@@ -34,6 +34,12 @@ BARE = f"{OURS}/bare"  # a label of bare pods, which have no Job
 # to stop it.
 EPOCH, LEASE, RANKS, BECAUSE = f"{OURS}/epoch", f"{OURS}/lease", f"{OURS}/ranks", f"{OURS}/because"
 GENERATION, WORKERS = f"{OURS}/generation", f"{OURS}/workers"
+# Of gangs with roles, whose roles are parts with a Job each. A label with the part's number. Annotations with the
+# number of parts, the part's role, whether it ends the gang, the rank of its first worker, and that of the leader.
+PART = f"{OURS}/part"
+PARTS, ROLE, ENDS, FIRST, LEADER = (
+    f"{OURS}/{name}" for name in ("parts", "role", "ends", "first-rank", "leader")
+)
 # An annotation of an ungated pod: a hash of the pods that were ungated together.
 MEMBERS = f"{OURS}/members"
 # An annotation with the pattern of progress lines, for watching processes that did not see the submission.
@@ -60,6 +66,35 @@ RANK = "FAIRLOT_RANK"
 OVER = 1
 
 
+# The rank of a worker that is not in its gang's first part. Annotations of pods only have its number in the role.
+NUMBER = """
+FAIRLOT_RANK=$((FAIRLOT_FIRST_RANK + FAIRLOT_ROLE_INDEX))
+export FAIRLOT_RANK
+[ -z "$FAIRLOT_TRAINS" ] || export RANK="$FAIRLOT_RANK" PET_NODE_RANK="$FAIRLOT_RANK"
+exec "$@"
+"""
+# Of pods without GPUs on nodes with GPUs: most images with CUDA ask the runtime for all GPUs.
+NO_GPUS = {
+    "CUDA_VISIBLE_DEVICES": "",
+    **{f"{kind}_VISIBLE_DEVICES": "void" for kind in ("NVIDIA", "AMD", "ASCEND", "HABANA")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The workers of one role in a gang with roles. Each part has its own Job."""
+
+    number: int
+    of: int  # the number of parts
+    role: str
+    ends_gang: bool
+    first_rank: int
+    leader: int  # the rank of the gang's worker whose progress and port count
+    trains: bool  # whether the workers have the variable RANK
+    variables: Mapping[str, str]  # the same for all workers of the part
+    hosts: str  # the list of the gang's hosts
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
     """The settings that all workers of a gang have in common."""
@@ -82,6 +117,7 @@ class Pod:
     mounts: Sequence[Mount] = ()
     inputs: Sequence[Input] = ()
     container: Container = DEFAULT_CONTAINER
+    part: Part | None = None  # None: the gang has no roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +131,14 @@ class Attempt:
     may_have_begun: bool = False  # an earlier order to start this epoch had an unknown outcome
 
 
-def job_name(job_id: int) -> str:
+def job_name(job_id: int, part: int = 0) -> str:
     """Returns the name of the Kubernetes Job for a job. The name is short, because pod names append suffixes to it.
 
-    The name is the same for all attempts, so that the API server refuses a second Job for the same job.
+    The name is the same for all attempts, so that the API server refuses a second Job for the same job. Each further
+    `part` of a gang with roles has its own Job.
     """
     number = base64.b32encode(job_id.to_bytes(5, "big")).decode().lower()
-    return f"fairlot-{number}"
+    return f"fairlot-{number}" + (f"r{part}" if part else "")
 
 
 def pod_name(job_id: int) -> str:
@@ -120,7 +157,7 @@ def new_job(
     begin: Attempt | None = None,
     grouped: bool = False,
 ) -> Object:
-    """Returns a new Job with one pod per worker. If there are several workers, each pod has a scheduling gate.
+    """Returns a new Job with one pod per worker. In gangs of several workers, each pod has a scheduling gate.
 
     - `owner`: identifies this installation of Fairlot in the Job's labels.
     - `epoch`: the number of the last attempt that may have run in an earlier Job; 0 if there is none. The new Job
@@ -128,8 +165,11 @@ def new_job(
     - `begin`: the attempt that the Job starts. If None, the Job is suspended.
     - `grouped`: whether the pods refer to a PodGroup.
     """
-    name = job_name(job_id)
-    annotations = {EPOCH: str(epoch)} | _fixed_annotations(pod, workers) | (_marks(begin) if begin else {})
+    name = job_name(job_id, pod.part.number if pod.part else 0)
+    of_part = _annotations_of_part(pod)
+    annotations = (
+        of_part | {EPOCH: str(epoch)} | _fixed_annotations(pod, workers) | (_marks(begin) if begin else {})
+    )
     labels = _labels(job_id, pod, owner)
     return {
         "apiVersion": "batch/v1",
@@ -152,11 +192,13 @@ def new_job(
                 ]
             },
             "backoffLimit": 0,
-            "ttlSecondsAfterFinished": TOMBSTONE_SECONDS,
+            # A part that has ended still counts as long as its gang runs.
+            **({} if pod.part else {"ttlSecondsAfterFinished": TOMBSTONE_SECONDS}),
             "template": {
                 "metadata": {
                     "labels": labels,
-                    "annotations": _marks_of_pods(begin) if begin else {EPOCH: str(epoch), GENERATION: ""},
+                    "annotations": of_part
+                    | (_marks_of_pods(begin) if begin else {EPOCH: str(epoch), GENERATION: ""}),
                 },
                 "spec": _pod_spec(job_id, pod, workers)
                 | ({"affinity": _node_affinity(begin.nodes)} if begin else {})
@@ -187,7 +229,21 @@ def new_pod(job_id: int, pod: Pod, *, owner: str, attempt: Attempt) -> Object:
 
 def _labels(job_id: int, pod: Pod, owner: str) -> dict[str, str]:
     ours = {"app.kubernetes.io/managed-by": "fairlot", JOB: str(job_id), OWNER: owner}
-    return ours | probes.labels(pod.endpoint)
+    return ours | ({PART: str(pod.part.number)} if pod.part else {}) | probes.labels(pod.endpoint)
+
+
+def _annotations_of_part(pod: Pod) -> dict[str, str]:
+    """Returns the annotations of a Job and its pods that say which part of its gang they are."""
+    if pod.part is None:
+        return {}
+    part = pod.part
+    return {
+        PARTS: str(part.of),
+        ROLE: part.role,
+        ENDS: "true" if part.ends_gang else "",
+        FIRST: str(part.first_rank),
+        LEADER: str(part.leader),
+    }
 
 
 def _fixed_annotations(pod: Pod, workers: int) -> dict[str, str]:
@@ -203,6 +259,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
     `workers` is the gang's number of workers.
     """
     volumes = _volumes(job_id, pod, workers)
+    name = job_name(job_id, pod.part.number if pod.part else 0)
     return {
         "restartPolicy": "Never",
         "serviceAccountName": pod.account,
@@ -211,7 +268,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": max(1, round(pod.grace_seconds))
         + probes.pre_stop_seconds(pod.endpoint),
-        "subdomain": job_name(job_id),
+        "subdomain": name,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": pod.container.user_id or USER,
@@ -219,12 +276,12 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
             "fsGroup": pod.container.group_id or USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "schedulingGates": [{"name": GATE}] if workers > 1 else [],
+        "schedulingGates": [{"name": GATE}] if workers > 1 or pod.part else [],
         "containers": [
             {
                 "name": "main",
                 "image": pod.image,
-                "command": [_escape_dollars(part) for part in pod.command],
+                "command": [_escape_dollars(part) for part in _command(pod)],
                 "env": _environment(job_id, pod, workers),
                 "volumeMounts": [*(mount for mount, _ in volumes), *_inputs(pod)],
                 "resources": _resources(pod),
@@ -237,8 +294,13 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
             }
         ],
         "volumes": [volume for _, volume in volumes],
-        **secret_objects.pulling(job_name(job_id), pod.secrets),
+        **secret_objects.pulling(name, pod.secrets),
     }
+
+
+def _command(pod: Pod) -> Sequence[str]:
+    later = pod.part is not None and pod.part.first_rank > 0
+    return ["/bin/sh", "-c", NUMBER, "fairlot", *pod.command] if later else pod.command
 
 
 def _escape_dollars(text: str) -> str:
@@ -249,12 +311,14 @@ def _escape_dollars(text: str) -> str:
 def _resources(pod: Pod) -> Object:
     """Returns the container's resource limits and requests. Requests equal limits, so that no pod uses resources that
     another pod requested."""
-    limits = {pod.gpu_resource: str(pod.gpus)}
+    limits = {pod.gpu_resource: str(pod.gpus)} if pod.gpus else {}
     if pod.container.cpus is not None:
         limits["cpu"] = f"{round(pod.container.cpus * 1000)}m"
     if pod.container.memory is not None:
         limits["memory"] = str(pod.container.memory)
-    return {"limits": limits, "requests": limits} if len(limits) > 1 else {"limits": limits}
+    return (
+        {"limits": limits, "requests": limits} if limits.keys() - {pod.gpu_resource} else {"limits": limits}
+    )
 
 
 def _container_settings(container: Container) -> Object:
@@ -285,9 +349,10 @@ def _volumes(job_id: int, pod: Pod, workers: int) -> list[tuple[Object, Object]]
     else:
         source = {"emptyDir": {}}
     found.append((kept, {"name": "checkpoint", **source}))
-    if workers > 1:
-        found.append((rendezvous.mount(), rendezvous.volume(job_name(job_id))))
-    return found + secret_objects.folders(job_name(job_id), pod.secrets) + claims.volumes(pod.mounts)
+    name = job_name(job_id, pod.part.number if pod.part else 0)
+    if workers > 1 or pod.part:
+        found.append((rendezvous.mount(), rendezvous.volume(name)))
+    return found + secret_objects.folders(name, pod.secrets) + claims.volumes(pod.mounts)
 
 
 def _inputs(pod: Pod) -> list[Object]:
@@ -321,20 +386,21 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
         # Few images have an account for the UID, but programs such as PyTorch before 2.13 ask for the user's name.
         "LOGNAME": f"uid{pod.container.user_id or USER}",
     }
+    part, name = pod.part, job_name(job_id, pod.part.number if pod.part else 0)
+    meets = part.variables if part else rendezvous.variables(name, workers=workers, gpus=pod.gpus)
     ours = {
         "FAIRLOT_JOB_ID": str(job_id),
         "FAIRLOT_CHECKPOINT_DIR": CHECKPOINTS,
         **{name: pod.environment.get(name, value) for name, value in usual.items()},
-        **rendezvous.variables(job_name(job_id), workers=workers, gpus=pod.gpus),
+        **meets,
+        **({} if pod.gpus else NO_GPUS),
         **probes.variables(pod.endpoint),
         **secret_objects.plain_variables(pod.secrets),
         **claims.variables(pod.mounts),
         **{one.variable: f"{INPUTS}/{one.name}" for one in pod.inputs},
     }
     from_annotations = {
-        RANK: INDEX,
-        "RANK": INDEX,
-        "PET_NODE_RANK": INDEX,
+        **_ranks(part),
         "FAIRLOT_EPOCH": EPOCH,
         "FAIRLOT_GENERATION": GENERATION,
     }
@@ -347,8 +413,27 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
     plain: list[Object] = [
         {"name": key, "value": _escape_dollars(value)} for key, value in (free | ours).items()
     ]
-    hidden = secret_objects.variables(job_name(job_id), pod.secrets)
+    if part and "TF_CONFIG" in part.variables:
+        plain = [one for one in plain if one["name"] != "TF_CONFIG"]
+        said = pod.environment.get("TF_CONFIG")
+        # Kubernetes puts the number of the worker in, which is the same in the pod template for all workers.
+        value = part.variables["TF_CONFIG"] if said is None else _escape_dollars(said)
+        plain.append({"name": "TF_CONFIG", "value": value})
+    hidden = secret_objects.variables(name, pod.secrets)
     return by_attempt + plain + [one for one in hidden if one["name"] not in taken]
+
+
+def _ranks(part: Part | None) -> dict[str, str]:
+    """Returns the variables that have the worker's number, which is an annotation of its pod, as their value.
+
+    In other parts of a gang than the first, NUMBER sets the variables that count all workers.
+    """
+    if part is None:
+        return {RANK: INDEX, "RANK": INDEX, "PET_NODE_RANK": INDEX}
+    if part.first_rank:
+        return {"FAIRLOT_ROLE_INDEX": INDEX}
+    trains = {"RANK": INDEX, "PET_NODE_RANK": INDEX} if part.trains else {}
+    return {"FAIRLOT_ROLE_INDEX": INDEX, RANK: INDEX} | trains
 
 
 # --- patches of existing objects -------------------------------------------------------------------------
@@ -520,7 +605,46 @@ def job_id_of(thing: Object) -> int:
 
 
 def rank_of(pod: Object) -> int:
+    """Returns the number of a pod's worker among all workers of its gang."""
+    annotations = pod["metadata"]["annotations"]
+    return int(annotations[INDEX]) + int(annotations.get(FIRST, 0))
+
+
+def index_of(pod: Object) -> int:
+    """Returns the number of a pod's worker among those of its Job."""
     return int(pod["metadata"]["annotations"][INDEX])
+
+
+def is_leader(pod: Object) -> bool:
+    """Returns whether the progress and the port of the pod's worker count for its gang."""
+    return rank_of(pod) == int(pod["metadata"]["annotations"].get(LEADER, 0))
+
+
+def part_of(thing: Object) -> int:
+    """Returns to which part of its gang a Job or a pod belongs; 0 if the gang has no roles."""
+    return int(thing["metadata"]["labels"].get(PART, 0))
+
+
+def parts_of(thing: Object) -> int:
+    """Returns how many parts the gang of a Job or a pod has; 0 if it has no roles."""
+    return int(thing["metadata"]["annotations"].get(PARTS, 0))
+
+
+def role_of(thing: Object) -> str:
+    return str(thing["metadata"]["annotations"].get(ROLE, ""))
+
+
+def ends_gang(job: Object) -> bool:
+    """Returns whether the gang ends when all workers of this Job have succeeded."""
+    return bool(job["metadata"]["annotations"].get(ENDS))
+
+
+def leader_of(job: Object) -> int:
+    return int(job["metadata"]["annotations"].get(LEADER, 0))
+
+
+def first_rank_of(job: Object) -> int:
+    return int(job["metadata"]["annotations"].get(FIRST, 0))
 
 
 def began(job: Object) -> datetime | None:

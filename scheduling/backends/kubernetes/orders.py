@@ -12,7 +12,7 @@ A caller that receives no answer repeats the order.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
@@ -65,6 +65,9 @@ class Commands(Protocol):
         `because` says why the backend itself stops the lease; "" if the scheduler ordered it.
         """
 
+    def of_part(self, number: int) -> Commands:
+        """Returns the orders to the Job of one part of gangs with roles."""
+
 
 @dataclass(frozen=True, slots=True)
 class Orders:
@@ -75,6 +78,7 @@ class Orders:
     namespace: str
     owner: str  # marks the objects of this installation of Fairlot
     groups: PodGroups = field(default_factory=PodGroups)
+    part: int = 0  # of a gang with roles, whose roles have a Job each
 
     def prepare(
         self,
@@ -100,7 +104,7 @@ class Orders:
         there = self.find(job_id)
         if there is not None:
             return there
-        if may_have_run and self._left_behind(job_id):
+        if may_have_run and self._left_behind(job_id, pod.part):
             raise StillThere(f"pods of job {job_id} still exist, although its Kubernetes Job is gone")
         wanted = objects.new_job(
             job_id,
@@ -131,7 +135,7 @@ class Orders:
         # A Job that needs no other objects is created in the running state. This takes one write, which can succeed
         # only once because of the name.
         grouped = len(attempt.nodes) > 1
-        begin = None if grouped or secret_objects.is_needed(pod.secrets) else attempt
+        begin = None if grouped or pod.part or secret_objects.is_needed(pod.secrets) else attempt
         for last in tries():
             job = self.prepare(
                 job_id,
@@ -147,9 +151,11 @@ class Orders:
                 return Outcome.OVERTAKEN
             if at == attempt.epoch:
                 return Outcome.DONE
-            if objects.condition(job, "Complete"):
+            complete = objects.condition(job, "Complete")
+            if complete and pod.part is None:
                 return Outcome.FINISHED
-            failed = objects.condition(job, "Failed")
+            # A role whose workers had all succeeded starts again with its gang.
+            failed = objects.condition(job, "Failed") or complete
             if not failed and not objects.is_suspended(job):
                 # No other order will end the earlier attempt.
                 old = str(job["metadata"]["annotations"][objects.LEASE])
@@ -182,18 +188,32 @@ class Orders:
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """Suspends the Kubernetes Job of a job, which stops its pods. Returns the effect of the order.
 
+        For a gang with roles, the order then goes to the Jobs of all other parts.
+
         `epoch` and `token` identify the lease to stop. After the call, a late order to start this lease has no effect.
         `because` says why the backend itself stops the lease; "" if the scheduler ordered it.
         """
+        outcome, parts = self._stop(job_id, epoch, token, because)
+        if outcome is Outcome.DONE and self.part == 0:
+            for number in range(1, parts):
+                replace(self, part=number).stop(job_id, epoch=epoch, token=token)
+        return outcome
+
+    def of_part(self, number: int) -> Orders:
+        """Returns the orders to part `number` of gangs with roles."""
+        return replace(self, part=number)
+
+    def _stop(self, job_id: int, epoch: int, token: str, because: str) -> tuple[Outcome, int]:
+        """Suspends one Job. Returns the effect of the order, and how many parts the job's gang has."""
         for last in tries():
             job = self.find(job_id)
             if job is None:
-                return Outcome.MISSING
-            at = objects.epoch_of(job)
+                return Outcome.MISSING, 0
+            at, parts = objects.epoch_of(job), objects.parts_of(job)
             if at > epoch:
-                return Outcome.OVERTAKEN
+                return Outcome.OVERTAKEN, parts
             if at == epoch and objects.is_suspended(job):
-                return Outcome.DONE
+                return Outcome.DONE, parts
             order = objects.stop(_uid(job), at=at, epoch=epoch, token=token, because=because)
             try:
                 self.api.patch(self._path(job_id), order)
@@ -201,7 +221,7 @@ class Orders:
                 if last:
                     raise
             else:
-                return Outcome.DONE
+                return Outcome.DONE, parts
         raise AssertionError("unreachable")
 
     def _create_attachments(self, job: Object, pod: objects.Pod, attempt: Attempt) -> None:
@@ -209,20 +229,20 @@ class Orders:
 
         The caller calls this method before the pods exist.
         """
-        if len(attempt.nodes) > 1 and not objects.has_begun(job):
-            self._create_names(job, len(attempt.nodes), pod.gpus)
+        if (len(attempt.nodes) > 1 or pod.part) and not objects.has_begun(job):
+            name = str(job["metadata"]["name"])
+            whole = rendezvous.hosts(name, workers=len(attempt.nodes), gpus=pod.gpus)
+            self._create_names(job, pod.part.hosts if pod.part else whole)
         marks = {objects.EPOCH: str(attempt.epoch)}
         secret_objects.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
 
-    def _create_names(self, job: Object, workers: int, gpus: int) -> None:
+    def _create_names(self, job: Object, slots: str) -> None:
         """Creates the Service and the ConfigMap by which a gang's workers find each other.
 
-        `workers` is the number of workers, and `gpus` the number of GPUs of each worker. Raises StillThere if the
+        `slots` is the host list. Raises StillThere if the
         objects cannot be created for this Job, for example because a new Job has replaced it.
         """
-        is_current = rendezvous.prepare(
-            self.api, self.namespace, job, job_label=objects.JOB, workers=workers, gpus=gpus
-        )
+        is_current = rendezvous.prepare(self.api, self.namespace, job, job_label=objects.JOB, slots=slots)
         if not is_current:
             raise StillThere(f"the Job {job['metadata']['name']} was created again by someone else")
 
@@ -232,13 +252,15 @@ class Orders:
         with suppress(Missing, Changed):
             self.api.delete(path, uid=_uid(job), version=version)
 
-    def _left_behind(self, job_id: int) -> bool:
-        """Returns whether pods of the job still run. Called only if the job's Kubernetes Job does not exist."""
-        pods = self.api.get(PODS.format(self.namespace), labelSelector=f"{objects.JOB}={job_id}")["items"]
+    def _left_behind(self, job_id: int, part: objects.Part | None) -> bool:
+        """Returns whether pods of the job, or of a part of its gang, still run. Called only if their Kubernetes Job
+        does not exist."""
+        which = f"{objects.JOB}={job_id}" + (f",{objects.PART}={part.number}" if part else "")
+        pods = self.api.get(PODS.format(self.namespace), labelSelector=which)["items"]
         return any(not objects.has_ended(pod) for pod in pods)
 
     def _path(self, job_id: int) -> str:
-        return f"{JOBS.format(self.namespace)}/{objects.job_name(job_id)}"
+        return f"{JOBS.format(self.namespace)}/{objects.job_name(job_id, self.part)}"
 
 
 def look_up(api: Api, path: str, *, namespace: str, owner: str) -> Object | None:

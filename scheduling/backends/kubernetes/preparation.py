@@ -7,8 +7,6 @@ Python. The installation is new in each pod, as its files are.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from scheduling.backends.base import Gang
 from scheduling.spec.paths import UNFINISHED
 from scheduling.spec.requirements import normalised
@@ -65,7 +63,7 @@ def with_requirements(gang: Gang) -> Gang:
     """Returns the gang with a command that installs its requirements first. Returns a gang without any unchanged."""
     if not (wanted := normalised(gang.requirements)):
         return gang
-    return replace(gang, command=["/bin/sh", "-c", INSTALL, "fairlot", wanted, *gang.command])
+    return gang.run_by("/bin/sh", "-c", INSTALL, "fairlot", wanted)
 
 
 def with_resume(gang: Gang) -> Gang:
@@ -76,4 +74,4 @@ def with_resume(gang: Gang) -> Gang:
     if not gang.checkpoint:
         return gang
     name, _, marker = gang.checkpoint.partition("/")
-    return replace(gang, command=["/bin/sh", "-c", RESUME, "fairlot", name, marker, *gang.command])
+    return gang.run_by("/bin/sh", "-c", RESUME, "fairlot", name, marker)

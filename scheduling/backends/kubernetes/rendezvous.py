@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 
 from scheduling.backends.kubernetes.api import Api, Changed, Missing, Object, Taken
+from scheduling.backends.role_variables import hostfile_variables
 
 RENDEZVOUS_PORT = 29500
 # DeepSpeed's launcher looks for its hostfile at this path by default.
 HOSTFILE_FOLDER, HOSTFILE = "/job", "hostfile"
+HOSTFILE_PATH = f"{HOSTFILE_FOLDER}/{HOSTFILE}"
 JOBS = "/apis/batch/v1/namespaces/{}/jobs/{}"
 TRIES = 3  # to create an object while the cluster still deletes an old object of that name
 
@@ -34,7 +36,7 @@ def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
         "PET_NPROC_PER_NODE": str(gpus),
         "PET_MASTER_ADDR": first,
         "PET_MASTER_PORT": str(RENDEZVOUS_PORT),
-    } | (_of_launchers() if workers > 1 else {})
+    } | (hostfile_variables(HOSTFILE_PATH) if workers > 1 else {})
 
 
 def host(name: str, rank: int) -> str:
@@ -45,10 +47,15 @@ def host(name: str, rank: int) -> str:
     return f"{name}-{rank}.{name}"
 
 
-def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: int, gpus: int) -> bool:
+def hosts(name: str, *, workers: int, gpus: int) -> str:
+    """Returns the host list of the gang whose Job has the name `name`. `gpus` is the number of GPUs of each worker."""
+    return "".join(f"{host(name, rank)} slots={gpus}\n" for rank in range(workers))
+
+
+def prepare(api: Api, namespace: str, job: Object, *, job_label: str, slots: str) -> bool:
     """Creates a gang's Service, which gives its workers DNS names, and its ConfigMap with the host list. Idempotent.
 
-    - `gpus`: the number of GPUs of each worker.
+    - `slots`: the host list.
     - `job_label`: the name of the label that contains the job's ID.
 
     Returns False if the objects could not be created, for example because a later Job has replaced `job`. Kubernetes
@@ -63,7 +70,6 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
             {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": about["uid"], "controller": True}
         ],
     }
-    slots = "".join(f"{host(name, rank)} slots={gpus}\n" for rank in range(workers))
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -75,10 +81,10 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
             "selector": {job_label: job_id},
         },
     }
-    hosts = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {HOSTFILE: slots}}
+    host_list = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {HOSTFILE: slots}}
     return all(
         _put(api, namespace, kind, thing, job)
-        for kind, thing in (("services", service), ("configmaps", hosts))
+        for kind, thing in (("services", service), ("configmaps", host_list))
     )
 
 
@@ -120,14 +126,3 @@ def volume(name: str) -> Object:
 
 def mount() -> Object:
     return {"name": "hosts", "mountPath": HOSTFILE_FOLDER, "readOnly": True}
-
-
-def _of_launchers() -> dict[str, str]:
-    """Returns the environment variables that contain the path of the host list, for Open MPI, Horovod and users'
-    programs."""
-    path = f"{HOSTFILE_FOLDER}/{HOSTFILE}"
-    return {
-        "FAIRLOT_HOSTFILE": path,
-        "OMPI_MCA_orte_default_hostfile": path,
-        "PRTE_MCA_prte_default_hostfile": path,  # from Open MPI 5 on
-    }

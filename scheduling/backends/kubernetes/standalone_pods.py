@@ -89,6 +89,10 @@ class BarePodOrders:
                 return Outcome.DONE
         raise AssertionError("unreachable")
 
+    def of_part(self, number: int) -> BarePodOrders:
+        """Returns the same orders, because a bare pod is a gang of one worker without roles."""
+        return self
+
     def _end(self, pod: Object, because: str = "") -> None:
         """Ends the pod.
 

@@ -21,6 +21,7 @@ CONVERTERS: dict[str, Converter] = {
     "Volcano Job": batch.volcano_job,
     "PyTorchJob": training.pytorch_job,
     "MPIJob": training.mpi_job,
+    "TFJob": training.tf_job,
     "TrainJob": training.train_job,
     "RayCluster": ray.ray_cluster,
     "RayJob": ray.ray_job,

@@ -85,7 +85,7 @@ class PodTemplate:
         if not containers:
             report.refused_at(self.spec.at("containers"), "The pod has no containers.")
             return None
-        main = next((one for one in containers if _gpus_of(one)), containers[0])
+        main = next((one for one in containers if has_gpus(one)), containers[0])
         for other in containers:
             if other is not main:
                 report.refused_at(
@@ -167,7 +167,8 @@ class PodTemplate:
                            Fate.APPROXIMATED)  # fmt: skip
 
 
-def _gpus_of(container: Fields) -> bool:
+def has_gpus(container: Fields) -> bool:
+    """Returns whether a container requests GPUs."""
     resources = container.section("resources")
     return any(name in resources.section(part) for part in ("limits", "requests") for name in GPUS)
 

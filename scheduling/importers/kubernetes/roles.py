@@ -1,7 +1,11 @@
-"""Workers with different commands, such as a master and its workers. The command of the job asks for the rank."""
+"""Workers that differ, such as a master and its workers.
+
+If they differ in their command alone, the command of the job asks for the rank. Otherwise they become roles.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +14,34 @@ from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
 from scheduling.importers.kubernetes import commands
 from scheduling.importers.kubernetes.objects import Objects
-from scheduling.importers.kubernetes.pods import PodTemplate
-from scheduling.importers.report import Fate
+from scheduling.importers.kubernetes.pods import PodTemplate, has_gpus
+from scheduling.importers.report import Fate, Report
+
+# Fields of containers in which roles may differ, and fields of a job that roles have themselves.
+OF_ROLES = ("image", "env", "resources")
+OWN = {"command", "environment", "variables", "cpu", "memory", "gpus_per_worker"}
+
+
+class RoleReport(Report):
+    """Adds lines about a role to the report of its job."""
+
+    def __init__(self, report: Report, at: int) -> None:
+        super().__init__()
+        self._whole, self._at = report, at
+
+    def add(self, fate: Fate, source: str, target: str, text: str) -> None:
+        inside = target.partition(".")[0] in OWN
+        self._whole.add(fate, source, f"roles[{self._at}].{target}" if inside else target, text)
+
+    def remark(self, fate: Fate, source: str, target: str, text: str) -> None:
+        self._whole.remark(fate, source, target, text)
+
+    def covers(self, path: str) -> bool:
+        return self._whole.covers(path)
+
+    @property
+    def refused(self) -> bool:
+        return self._whole.refused
 
 
 @dataclass(frozen=True)
@@ -22,15 +52,22 @@ class Role:
     count: int
     template: Fields
     counted_at: str  # the source of the number
+    ends_job: bool = False  # whether the end of these pods ends the job
 
 
-def put_roles(roles: Sequence[Role], objects: Objects, draft: JobDraft) -> None:
-    """Sets the fields of a job whose workers are the pods of all roles. Refuses roles that differ in more than the
-    command."""
+def put_roles(roles: Sequence[Role], objects: Objects, draft: JobDraft, *, all_train: bool = False) -> None:
+    """Sets the fields of a job whose workers are the pods of all roles.
+
+    `all_train`: whether all pods are members of the process group of a program that trains. Pods without GPUs are then
+    refused, because Fairlot counts only workers with GPUs there.
+    """
     report = draft.report
     used = [role for role in roles if role.count > 0]
     if not used:
         report.refused_at(roles[0].counted_at if roles else "spec", "There are no pods to run.", "workers")
+        return
+    if _need_roles(used):
+        put_as_roles(used, objects, draft, all_train=all_train)
         return
     first, *others = used
     leading = PodTemplate(first.template, objects, draft)
@@ -59,6 +96,104 @@ def put_roles(roles: Sequence[Role], objects: Objects, draft: JobDraft) -> None:
         text = _by_rank([(role, script[0]) for role, script in known])
         said = "Each worker runs the command of its role, which follows from RANK."
         leading.command(text, known[0][1][1], said, Fate.APPROXIMATED)
+
+
+def _need_roles(used: Sequence[Role]) -> bool:
+    """Returns whether the pods differ in more than their command, and only in what roles may differ in."""
+    containers = [role.template.section("spec").sections("containers") for role in used]
+    if not all(len(one) == 1 for one in containers) or not any(has_gpus(one[0]) for one in containers):
+        return False
+    kept = [{name: _without_given(name, one[0].get(name)) for name in OF_ROLES} for one in containers]
+    return any(one != kept[0] for one in kept[1:])
+
+
+def put_as_roles(
+    used: Sequence[Role], objects: Objects, draft: JobDraft, *, all_train: bool = False, mpi: bool = False
+) -> None:
+    """Sets the fields of a job with a role for each of `used`. The first one with GPUs sets the fields of the job.
+
+    With `mpi`, the command of the job is that of the role that ends it, and pods without a command wait for mpirun.
+    """
+    report = draft.report
+    lead = next((role for role in used if _holds_gpus(role)), None)
+    if lead is None:
+        report.refused_at(used[0].counted_at, "No pod requests GPUs. At least one role must.", "roles")
+        return
+    found = []
+    for at, role in enumerate(used):
+        own = JobDraft(RoleReport(report, at), known_generations=draft.known)
+        if not _holds_gpus(role):
+            own.spec["gpus_per_worker"] = 0
+            if all_train:
+                report.refused_at(
+                    role.template.path,
+                    f"{role.name} requests no GPUs. Its pods would have no RANK, which only workers with GPUs have.",
+                    "roles",
+                )
+        pods = PodTemplate(role.template, objects, own)
+        container = pods.put(command=False)
+        if container is None:
+            return
+        waits = mpi and not role.ends_job and _serves_ssh(container)
+        if waits:
+            report.mapped(container.at("command"), "launch", "The worker waits for mpirun.")
+        elif (script := commands.of_container(container, own)) is not None:
+            text = script[0].replace("/etc/mpi/hostfile", "$FAIRLOT_HOSTFILE") if mpi else script[0]
+            pods.command(text, script[1], script[2])
+        report.mapped(
+            role.counted_at, f"roles[{at}].workers", f"{role.count} of the workers are {role.name}."
+        )
+        found.append((role, own.spec, waits))
+    _share(found, draft)
+    entries = [_entry(role, spec, waits=waits, lead=lead) for role, spec, waits in found]
+    of_lead = next(spec for role, spec, _ in found if role is lead)
+    of_job = next((spec for role, spec, _ in found if mpi and role.ends_job), of_lead)
+    for name, spec in (("environment", of_lead), ("gpus_per_worker", of_lead), ("command", of_job)):
+        if name in spec:
+            draft.spec[name] = spec[name]
+    draft.put("roles", entries, lead.template.path, "The pods differ, so each kind of them is a role.")
+
+
+def _serves_ssh(container: Fields) -> bool:
+    words = " ".join([*container.texts("command"), *container.texts("args")])
+    return not words or "sshd" in words or words.startswith("sleep ")
+
+
+def _holds_gpus(role: Role) -> bool:
+    return any(has_gpus(one) for one in role.template.section("spec").sections("containers"))
+
+
+def _entry(role: Role, spec: dict[str, Any], *, waits: bool, lead: Role) -> dict[str, Any]:
+    """Returns the item of the field `roles`."""
+    plain = re.sub(r"[^a-z0-9]+", "-", role.name.lower()).strip("-")[:20].strip("-")
+    own: dict[str, Any] = {name: spec[name] for name in ("variables", "cpu", "memory") if name in spec}
+    if role is not lead and spec.get("gpus_per_worker") == 0:
+        own["gpus_per_worker"] = 0
+    elif "gpus_per_worker" in spec:
+        own["gpus_per_worker"] = spec["gpus_per_worker"]
+    if not waits and "command" in spec:
+        own["command"] = spec["command"]
+    if "environment" in spec:
+        own["environment"] = spec["environment"]
+    name = plain if plain[:1].isalpha() else f"role-{plain}"[:20]
+    return {"name": name, "workers": role.count} | own | ({"ends_job": True} if role.ends_job else {})
+
+
+def _share(found: Sequence[tuple[Role, dict[str, Any], bool]], draft: JobDraft) -> None:
+    """Sets the fields of the job in which roles cannot differ, from all of them. Refuses different values."""
+    for role, spec, _ in found:
+        for name in sorted(spec.keys() - OWN):
+            value, kept = spec[name], draft.spec.get(name)
+            if kept is None:
+                draft.spec[name] = value
+            elif isinstance(kept, list):
+                draft.spec[name] = kept + [one for one in value if one not in kept]
+            elif isinstance(kept, dict):
+                draft.spec[name] = kept | value
+            elif kept != value:
+                draft.report.refused_at(
+                    role.template.path, f"{role.name} differs from other pods in the field {name}.", name
+                )
 
 
 def _alike(first: Role, role: Role, one: Fields, other: Fields, draft: JobDraft) -> bool:

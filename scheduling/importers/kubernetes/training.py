@@ -1,6 +1,8 @@
-"""Jobs of Kubeflow: PyTorchJob, MPIJob and TrainJob."""
+"""Jobs of Kubeflow: PyTorchJob, TFJob, MPIJob and TrainJob."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
@@ -9,7 +11,7 @@ from scheduling.importers.kubernetes.batch import OF_JOBS, drop_known
 from scheduling.importers.kubernetes.metadata import QUEUE, drop_template_metadata
 from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.kubernetes.pods import PodTemplate, put_resources
-from scheduling.importers.kubernetes.roles import Role, put_roles
+from scheduling.importers.kubernetes.roles import Role, put_as_roles, put_roles
 from scheduling.importers.report import Fate, Work
 
 OF_RUNS = {
@@ -27,7 +29,9 @@ def pytorch_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     if not roles:
         report.refused_at(spec.at("pytorchReplicaSpecs"), "There is neither a Master nor a Worker.")
         return []
-    put_roles(roles, objects, draft)
+    put_roles(
+        [replace(role, ends_job=role.name == "Master") for role in roles], objects, draft, all_train=True
+    )
     processes = spec.text("nprocPerNode")
     if processes.isdigit():
         draft.variable(
@@ -68,8 +72,7 @@ def _run_policy(spec: Fields, draft: JobDraft) -> None:
 
 
 def mpi_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
-    """Returns a job of one worker, which runs the launcher's command. Refuses more workers: mpirun would have to log in
-    to them."""
+    """Returns a job with a launcher and workers. With one worker, this worker runs the launcher's command."""
     spec, report = root.section("spec"), draft.report
     replicas = spec.section("mpiReplicaSpecs")
     launcher, worker = replicas.section("Launcher"), replicas.section("Worker")
@@ -79,14 +82,8 @@ def mpi_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
         )
         return []
     count = worker.whole("replicas", 1) if worker else 1
-    if count is not None and count > 1:
-        report.refused_at(
-            worker.at("replicas"),
-            f"mpirun would have to log in to {count} workers, and workers of a job cannot log in to each other. Use one"
-            " worker with more GPUs, or start the program with torchrun.",
-            "workers",
-        )
-        return []
+    if worker and count is not None and count > 1:
+        return _mpi_roles(spec, launcher, worker, objects=objects, draft=draft)
     source = worker or launcher
     for one in (launcher, worker):
         drop_template_metadata(one.section("template"), draft)
@@ -115,6 +112,60 @@ def mpi_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
         "runLauncherAsWorker": "There is one worker.",
         "mainContainer": "There is one container.",
     }, draft)  # fmt: skip
+    _run_policy(spec, draft)
+    return draft.finish()
+
+
+def _mpi_roles(
+    spec: Fields, launcher: Fields, worker: Fields, *, objects: Objects, draft: JobDraft
+) -> list[Work]:
+    """Returns a job in which mpirun logs in from the launcher to several workers."""
+    roles = []
+    for name, one in (("launcher", launcher), ("worker", worker)):
+        template = one.section("template")
+        drop_template_metadata(template, draft)
+        drop_known(one, {"restartPolicy": "A program that fails ends its job."}, draft)
+        source = one.at("replicas") if "replicas" in one else one.path
+        roles.append(Role(name, one.whole("replicas", 1) or 1, template, source, ends_job=name == "launcher"))
+    put_as_roles(roles, objects, draft, mpi=True)
+    draft.put(
+        "launch",
+        "mpi",
+        spec.at("mpiReplicaSpecs"),
+        "The launcher calls mpirun, which logs in to the workers.",
+    )
+    drop_known(spec, {
+        "slotsPerWorker": "Each worker has a slot for each of its GPUs.",
+        "sshAuthMountPath": "Fairlot brings the keys, at another path. The image needs an ssh server.",
+        "mpiImplementation": "The image brings its MPI.",
+        "launcherCreationPolicy": "All workers start together.",
+        "mainContainer": "There is one container.",
+    }, draft)  # fmt: skip
+    if spec.flag("runLauncherAsWorker"):
+        draft.report.refused_at(
+            spec.at("runLauncherAsWorker"), "A launcher with the work of a worker is not imported. Set launch: mpi and"
+            " workers instead.", "launch",
+        )  # fmt: skip
+    _run_policy(spec, draft)
+    return draft.finish()
+
+
+def tf_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
+    """Returns one job with a role for each kind of replica. The chief ends the job, or else the workers."""
+    spec = root.section("spec")
+    roles = _replicas(spec.section("tfReplicaSpecs"), ("Chief", "Master", "Worker", "PS", "Evaluator"), draft)
+    if not roles:
+        draft.report.refused_at(spec.at("tfReplicaSpecs"), "There are no replicas.")
+        return []
+    names = [role.name for role in roles]
+    ends = next((name for name in ("Chief", "Master", "Worker") if name in names), "")
+    roles = [replace(role, ends_job=role.name == ends) for role in roles]
+    put_as_roles([role for role in roles if role.count], objects, draft)
+    if spec.text("successPolicy") not in {"", "AllWorkers"}:
+        draft.report.refused_at(spec.at("successPolicy"), "Fairlot does not know this policy.")
+    elif "successPolicy" in spec:
+        draft.report.mapped(spec.at("successPolicy"), "roles", f"The job ends when {ends} has.")
+    drop_known(spec, {"enableDynamicWorker": "The number of workers does not change."}, draft)
     _run_policy(spec, draft)
     return draft.finish()
 

@@ -107,6 +107,15 @@ def put_command(script: BatchScript, request: Request, draft: JobDraft) -> None:
     lines = _Lines(script.text)
     steps = list(_steps(plain, lines))
     _refuse_what_cannot_run(plain, steps, request, report, lines)
+    launcher = ELSEWHERE.search(plain) if request.workers > 1 and _launches(plain, steps) else None
+    if launcher is not None:
+        draft.put(
+            "launch", "mpi", lines.source(launcher["program"]),
+            f"The script runs on one worker, where {launcher['program']} finds the others. The image needs an ssh"
+            " server.", Fate.APPROXIMATED,
+        )  # fmt: skip
+        # As on the first node of Slurm. The processes get their ranks from MPI, so the variables are not exported.
+        body = f"RANK=0 WORLD_SIZE={request.workers}\n{body}"
     _images(steps, plain, draft)
     plain_body = _without_srun(body, request)
     if plain_body != body:
@@ -244,13 +253,18 @@ def _refuse_what_cannot_run(
                 " command. Decide in the program by the variable RANK.",
                 "command",
             )
-    if request.workers > 1 and (found := ELSEWHERE.search(plain)):
+    if request.workers > 1 and (found := ELSEWHERE.search(plain)) and not _launches(plain, steps):
         report.refused_at(
             lines.source(found["program"]),
             f"On several nodes, {found['program']} starts programs on other nodes. Workers of a job cannot log in to"
             " each other, and every worker runs the whole script. Start the program with srun or torchrun.",
             "command",
         )
+
+
+def _launches(plain: str, steps: list[Step]) -> bool:
+    """Returns whether the script reaches other nodes by mpirun alone, so that it runs in the launcher of an MPI job."""
+    return not steps and {found["program"] for found in ELSEWHERE.finditer(plain)} <= {"mpirun", "mpiexec"}
 
 
 def _images(steps: list[Step], plain: str, draft: JobDraft) -> None:

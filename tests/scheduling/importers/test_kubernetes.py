@@ -11,6 +11,7 @@ import yaml
 
 from scheduling.importers.registry import convert
 from scheduling.importers.report import Conversion, Fate, WorkKind
+from scheduling.spec.job_spec import JobSpec
 
 KNOWN = ("A100-40GB", "A100-80GB", "H100")
 
@@ -187,12 +188,70 @@ def test_roles_may_differ_in_variables_that_fairlot_sets() -> None:
     assert (spec["workers"], "variables" in spec) == (3, False)
 
 
-def test_roles_that_differ_in_more_are_refused() -> None:
+def of_gpus(**container: Any) -> dict[str, Any]:
+    return pod(**{"resources": {"limits": {"nvidia.com/gpu": "1"}}} | container)
+
+
+def of_cpus(**container: Any) -> dict[str, Any]:
+    """Returns a pod that requests no GPUs."""
+    made = pod(**container)
+    made["containers"][0]["resources"] = {"limits": {"cpu": "2", "memory": "4Gi"}}
+    return made
+
+
+def test_pods_that_differ_in_more_become_roles() -> None:
+    env = [{"name": "ONLY", "value": "workers"}]
+    spec = spec_of(roles("PyTorchJob", "pytorchReplicaSpecs", of_gpus(), of_gpus(image="other:1", env=env)))
+    made = JobSpec.parse(spec)
+    master, worker = made.roles
+    assert (made.workers, master.workers, worker.workers) == (3, 1, 2)
+    assert (master.environment, worker.environment) == (made.environment, "other:1")
+    assert (master.variables, worker.variables) == ({}, {"ONLY": "workers"})
+    assert (master.ends_job, worker.ends_job) == (True, False)
+
+
+def test_a_master_without_gpus_is_refused_because_it_would_have_no_rank() -> None:
+    found = converted(roles("PyTorchJob", "pytorchReplicaSpecs", of_cpus(), of_gpus()))
+    assert "would have no RANK" in refusals(found)
+
+
+def test_roles_share_their_volumes_and_cannot_differ_in_the_grace() -> None:
+    claim = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
+    mounted = of_gpus(image="other:1", volumeMounts=[{"name": "v", "mountPath": "/data"}]) | claim
+    spec = spec_of(roles("PyTorchJob", "pytorchReplicaSpecs", of_gpus(), mounted))
+    assert spec["volumes"] == [{"name": "data", "path": "/data"}]
+    first = of_gpus() | {"terminationGracePeriodSeconds": 10}
+    second = of_gpus(image="other:1") | {"terminationGracePeriodSeconds": 20}
+    found = converted(roles("PyTorchJob", "pytorchReplicaSpecs", first, second))
+    assert "Worker differs from other pods in the field checkpoint_grace_seconds" in refusals(found)
+
+
+def test_an_mpi_job_has_a_launcher_without_gpus_and_workers_that_wait_for_it() -> None:
+    launcher = of_cpus(command=["mpirun", "-np", "2", "--hostfile", "/etc/mpi/hostfile", "python", "x.py"])
+    spec = spec_of(roles("MPIJob", "mpiReplicaSpecs", launcher, of_gpus(command=["/usr/sbin/sshd", "-De"])))
+    made = JobSpec.parse(spec)
+    assert (made.launch, made.workers) == ("mpi", 2)
+    assert made.command == "mpirun -np 2 --hostfile '$FAIRLOT_HOSTFILE' python x.py".replace("'", "")
+    first, worker = made.roles
+    assert (first.name, first.gpus_per_worker, first.cpu, first.ends_job) == ("launcher", 0, 2, True)
+    assert (worker.name, worker.workers, worker.command) == ("worker", 2, "")
+
+
+def test_a_tensorflow_job_has_a_role_for_each_kind_of_replica() -> None:
+    specs = {"Chief": of_gpus(), "Worker": of_gpus(), "PS": of_cpus(image="ps:1"), "Evaluator": of_cpus()}
+    replicas = {name: {"replicas": 1, "template": {"spec": one}} for name, one in specs.items()}
+    spec = spec_of({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "k"},
+                    "spec": {"tfReplicaSpecs": replicas}})  # fmt: skip
+    made = JobSpec.parse(spec)
+    assert [role.name for role in made.roles] == ["chief", "worker", "ps", "evaluator"]
+    assert [role.gpus_per_worker for role in made.roles] == [1, 1, 0, 0]
+    assert [role.ends_job for role in made.roles] == [True, False, False, False]
+    assert made.roles[2].environment == "ps:1"
+
+
+def test_pods_that_differ_and_request_no_gpus_are_refused() -> None:
     found = converted(roles("PyTorchJob", "pytorchReplicaSpecs", pod(), pod(image="other:1")))
     assert "Worker differs from Master" in refusals(found)
-    said = {line.source: line.text for line in found.report}
-    assert "may not have been read" in said["spec.pytorchReplicaSpecs.Worker.replicas"]
-    assert "torchrun" in refusals(converted(roles("MPIJob", "mpiReplicaSpecs", pod(), pod())))
 
 
 def test_volcano_jobs_and_job_sets_count_all_their_pods() -> None:
@@ -200,6 +259,10 @@ def test_volcano_jobs_and_job_sets_count_all_their_pods() -> None:
     volcano = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"},
                "spec": {"queue": "q", "minAvailable": 4, "tasks": [task]}}  # fmt: skip
     assert spec_of(volcano)["workers"] == 4
+    ps = {"replicas": 2, "name": "ps", "template": {"spec": of_cpus()}}
+    trains = task | {"template": {"spec": of_gpus()}}
+    two_tasks = volcano | {"spec": volcano["spec"] | {"minAvailable": 6, "tasks": [ps, trains]}}
+    assert [(one["name"], one["workers"]) for one in spec_of(two_tasks)["roles"]] == [("ps", 2), ("t", 4)]
     assert "could never start" in refusals(
         converted(volcano | {"spec": volcano["spec"] | {"minAvailable": 5}})
     )

@@ -77,7 +77,8 @@ def test_options_become_fields(options: str, fields: dict[str, Any]) -> None:
         ("-J 'open", "", "quotation marks"),
         ("-G1", "sbatch next.sh", "cannot submit"),
         ("-G1", "export HF_TOKEN=hf_AbCdEfGhIjKlMnOpQr\npython x.py", "credential"),
-        ("-N2 -G2", "mpirun -np 2 ./a.out", "log in"),
+        ("-N2 -G2", "pdsh ./a.out", "log in"),
+        ("-N2 -G2", "srun hostname\nmpirun -np 2 ./a.out", "log in"),
         ("-N2 -G2", "srun -N1 -w node1 ray start --head &\nsrun python x.py", "some of the 2 nodes"),
         ("-G1", "srun --container-mounts=/x:/x python x.py", "Folders of the node"),
         ("-G1", "# nothing", "no commands"),
@@ -232,3 +233,13 @@ def test_the_address_of_a_node_is_looked_up(tmp_path: Path) -> None:
 def test_arguments_of_the_script_are_reported(body: str, source: str) -> None:
     said = [line.source for line in converted("-G1", body).report if "passes arguments" in line.text]
     assert said == ([source] if source else [])
+
+
+def test_a_script_that_calls_mpirun_runs_in_the_launcher_of_an_mpi_job() -> None:
+    found = converted("-N2 -G2", "mpirun -np 2 ./a.out")
+    assert refusals(found) == ""
+    [work] = found.works
+    assert (work.spec["launch"], work.spec["workers"]) == ("mpi", 2)
+    assert "mpirun -np 2 ./a.out" in work.spec["command"]
+    [alone] = converted("-N1 -G2", "mpirun -np 2 ./a.out").works
+    assert "launch" not in alone.spec

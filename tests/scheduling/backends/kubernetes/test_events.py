@@ -140,14 +140,15 @@ def test_a_quota_may_mend_itself_and_a_policy_may_not() -> None:
 
 @given(job=st.integers(0, 2**40 - 1), rank=st.integers(0, 9999))
 def test_a_pods_name_tells_its_job_and_its_rank(job: int, rank: int) -> None:
-    assert job_of_pod(f"{objects.job_name(job)}-{rank}-ab1cd") == (job, rank)
-    assert job_of_pod(objects.pod_name(job)) == (job, 0), "without a Job"
+    assert job_of_pod(f"{objects.job_name(job)}-{rank}-ab1cd") == (job, 0, rank)
+    assert job_of_pod(f"{objects.job_name(job, 3)}-{rank}-ab1cd") == (job, 3, rank), "of a gang with roles"
+    assert job_of_pod(objects.pod_name(job)) == (job, 0, 0), "without a Job"
 
 
 @given(name=st.text(st.sampled_from("fairlot-abc01"), max_size=24))
 def test_other_names_are_no_ones(name: str) -> None:
     found = job_of_pod(name)
-    assert found is None or name.startswith(f"{objects.job_name(found[0])}-{found[1]}")
+    assert found is None or name.startswith(f"{objects.job_name(*found[:2])}-{found[2]}")
 
 
 def test_the_latest_moment_counts_in_each_way_of_writing_events() -> None:
@@ -193,11 +194,11 @@ def test_a_repeated_event_is_reported_once() -> None:
 def test_a_denial_reaches_the_cache_together_with_its_text() -> None:
     """The cache gets a denial (the reason why a pod could not be created) only when its text is ready for the timeline
     too. Otherwise the attempt could end before its timeline shows the reason."""
-    known: list[int] = []
+    known: list[str] = []
 
     class Nothing:
-        def record_denial(self, job_id: int, uid: str, denial: Denial) -> None:
-            known.append(job_id)
+        def record_denial(self, uid: str, denial: Denial) -> None:
+            known.append(uid)
 
         def notify(self) -> None:
             """Does nothing, because no thread waits for changes."""
@@ -210,7 +211,7 @@ def test_a_denial_reaches_the_cache_together_with_its_text() -> None:
     events.mirrors[0].put(refused)
     assert known == []
     events.take()
-    assert known == [7]
+    assert known == [refused["involvedObject"]["uid"]]
 
 
 def test_an_event_that_precedes_its_attempt_waits_for_it() -> None:
