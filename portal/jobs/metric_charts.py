@@ -203,7 +203,7 @@ def _panel(
     high = max(point.high if band else point.mean for point in points)
     factor = 1.0
     if unit == "bytes":
-        size, unit = next(one for one in BYTES if high >= one[0] or one[0] == 1)
+        size, unit = unit_of_bytes(high)
         factor = 1 / size
     scale = scale_of(low * factor, high * factor, unit=unit, is_measured=key in KINDS or "machine-" in key)
     drawn = []
@@ -235,6 +235,11 @@ def scale_of(low: float, high: float, *, unit: str, is_measured: bool) -> Scale:
     first = (lowest / step).to_integral_value(ROUND_FLOOR)
     steps = int(-((first * step - highest) / step).to_integral_value(ROUND_FLOOR))
     return Scale(first * step, step, max(steps, 1))
+
+
+def unit_of_bytes(most: float) -> tuple[int, str]:
+    """Returns the size and the name of the unit in which `most` bytes are shown."""
+    return next(one for one in BYTES if most >= one[0] or one[0] == 1)
 
 
 def number_with(value: float, unit: str) -> str:

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 from accounting.core.numbers import read_key
 from portal.fragments import render_page
 from portal.jobs.detail import Strip, Stripe, colours_of, leases_of, why_ended
-from portal.jobs.metric_charts import draw, draw_compared, number_with
+from portal.jobs.metric_charts import draw, draw_compared, number_with, unit_of_bytes
 from portal.jobs.views import frame, visible_job
 from portal.user_request import UserRequest
 from scheduling.metrics.names import GPU_METRICS
@@ -199,10 +199,8 @@ def rows_of(found: JobMetrics) -> list[dict[str, str]]:
     """Returns a row for each series: its last, mean, lowest and highest value, as text."""
     rows = []
     for one in found.series:
-        size, unit = 1.0, one.unit
-        if unit == "bytes":
-            size, unit = 2**30, "GiB"
         whole = one.whole
+        size, unit = unit_of_bytes(whole.high) if one.unit == "bytes" else (1, one.unit)
         values = {"last": whole.last, "mean": whole.mean, "low": whole.low, "high": whole.high}
         rows.append(
             {name: number_with(value / size, unit) for name, value in values.items()}
