@@ -75,7 +75,7 @@ PAGES: dict[str, range] = {
     "tokens": up_to(5),
     "secrets": up_to(6),
     "jobs": up_to(9),
-    "storage": up_to(8),
+    "storage": up_to(9),
     "submit": up_to(9),
     "sessions": up_to(6),
     "services": up_to(10),
