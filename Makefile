@@ -1,6 +1,6 @@
 # One command each; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help up manage test test-fast soak lint format bench bench-web bench-cluster bench-accounting lock clean bootstrap client
+.PHONY: help up manage test test-fast soak lint format bench bench-web bench-cluster bench-accounting bench-eta lock clean bootstrap client
 
 python := .venv/bin/python
 tests := tests
@@ -73,6 +73,9 @@ bench-cluster: bootstrap ## repeat published benchmarks of 500 nodes on a real c
 
 bench-accounting: bootstrap ## time reports on a year with a million jobs; ARGS="--jobs 100000" is a tenth, ARGS="--trace FILE" uses a published trace
 	@$(python) -m embedded run -- $(python) manage.py bench_accounting $(ARGS)
+
+bench-eta: bootstrap ## measure how often intervals of expected starts hold; DATA=FOLDER has published traces
+	@exec $(python) -m tests.fairshare.bench_starts $(ARGS)
 
 lock: bootstrap ## update uv.lock after a change of pyproject.toml
 	.venv/bin/uv lock

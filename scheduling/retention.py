@@ -23,6 +23,7 @@ from scheduling.models import (
     Job,
     JobEvent,
     JobStorage,
+    KeptForecast,
     Lease,
     MetricSample,
     MetricStream,
@@ -52,8 +53,8 @@ def prune(*, records: timedelta, attempts: timedelta) -> int:
 
     - The record of a round is its complete input and output, and the decision of the shadow policy. Without it, the
       round can no longer be reproduced.
-    - Repetitive rows are operations, events of attempts and replicas, analyses of sharing anomalies, and records of
-      skipped or refused runs of schedules. The last record of each schedule is kept.
+    - Repetitive rows are operations, forecasts of starts, events of attempts and replicas, analyses of sharing
+      anomalies, and records of skipped or refused runs of schedules. The last record of each schedule is kept.
     """
     now = now_from_database()
     old_orders = Operation.objects.filter(done_at__lt=now - attempts, lease__state=Lease.State.CLOSED)
@@ -66,6 +67,7 @@ def prune(*, records: timedelta, attempts: timedelta) -> int:
         + _delete(old_orders)
         + _delete(old_turns)
         + _delete(old_runs)
+        + _delete(KeptForecast.objects.filter(closed_at__lt=now - attempts))
         + _delete(SharingAnalysis.objects.filter(asked_at__lt=now - attempts))
         + _delete(ServiceEvent.objects.filter(at__lt=now - attempts, kind__in=REPEATED))
     )

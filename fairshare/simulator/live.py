@@ -60,6 +60,7 @@ class LiveScheduler:
             cap_total=np.full(shape[0], np.inf),
         )
         self._last_plan: Decision | None = None
+        self._last_situation: Situation | None = None
         self._state: PolicyState | None = None
         # The active jobs and those of their properties that do not change, cached while the same jobs are active.
         self._known: tuple[list[int], Jobs] | None = None
@@ -72,6 +73,16 @@ class LiveScheduler:
         self._asks_idly, self._skips = asks_idly, False
         self._asked = 0  # number of decisions, which gives each round its own seed
         self._use(machines)
+
+    def situation(self) -> Situation:
+        """Returns the situation directly after the last decision, in which its gangs hold their GPUs. Its jobs are the
+        active jobs, in the order of `State.active`.
+
+        Raises ValueError before the first decision.
+        """
+        if self._last_situation is None or self._last_plan is None:
+            raise ValueError("nothing has been decided yet")
+        return self._last_situation.after(self._last_plan, 0.0)
 
     def _use(self, machines: Machines) -> None:
         generations = tuple(str(k) for k in range(machines.generations))
@@ -96,7 +107,7 @@ class LiveScheduler:
         running = state.running
         self._count(state)
         view = self._view(state, active, running, is_quantum=is_quantum)
-        now = Situation(self._policy, view, self._remembered(state, view))
+        now = self._last_situation = Situation(self._policy, view, self._remembered(state, view))
         plan = self._last_plan = now.decide(self._seed + self._asked)
         self._asked += 1
         places = {}

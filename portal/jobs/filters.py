@@ -55,13 +55,15 @@ class ListedJob(NamedTuple):
     owner: str
     wanted: int  # GPUs of the whole gang
     now_on: str | None  # the generation of the GPUs that the job holds
-    starts_by: datetime | None  # latest forecast start of a waiting job
+    # The interval in which a waiting job is expected to start.
+    earliest: datetime | None
+    starts_by: datetime | None
 
 
 # The query's columns, in the order of the fields of ListedJob.
 COLUMNS = (
     "pk", "name", "state", "reason", "preemptible", "created_at", "ended_at", "tenant__name", "owner__username",
-    "wanted", "now_on", "forecast__starts_by",
+    "wanted", "now_on", "forecast__earliest", "forecast__starts_by",
 )  # fmt: skip
 
 

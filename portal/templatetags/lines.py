@@ -57,7 +57,7 @@ def job_rows(jobs: Iterable[ListedJob], *, with_team: bool) -> SafeString:
 
 def _job_row(job: ListedJob, address: str, now: datetime, *, with_team: bool) -> str:
     preemptible = chip("preemptible", "accent") if job.preemptible else ""
-    starts = _starts(job.starts_by, now) if job.starts_by and job.state in Job.WAITING else ""
+    starts = _starts(job.earliest, job.starts_by, now) if job.earliest and job.state in Job.WAITING else ""
     now_on = f' <span class="muted">{escape(job.now_on)}</span>' if job.now_on else ""
     team = f'<td data-label="Team" class="break">{escape(job.team)}</td>' if with_team else ""
     ended = ago_at(job.ended_at, now) if job.ended_at else ""
@@ -74,10 +74,21 @@ def _job_row(job: ListedJob, address: str, now: datetime, *, with_team: bool) ->
     )
 
 
-def _starts(by: datetime, now: datetime) -> str:
-    is_near = by <= now or wording.relative(by, now) == "now"
-    when = "starts any moment" if is_near else f"starts {ago_at(by, now)} or sooner"
+def _starts(earliest: datetime, by: datetime | None, now: datetime) -> str:
+    """Renders the interval in which a job is expected to start."""
+    if by is None:
+        when = f"starts {ago_at(earliest, now)} or later"
+    elif is_near(by, now):
+        when = "starts any moment"
+    elif is_near(earliest, now):
+        when = f"starts {ago_at(by, now)} or sooner"
+    else:
+        when = f"starts {ago_at(earliest, now)} to {ago_at(by, now)}"
     return f'<span class="muted small">{when}</span>'
+
+
+def is_near(moment: datetime, now: datetime) -> bool:
+    return moment <= now or wording.relative(moment, now) == "now"
 
 
 @register.simple_tag

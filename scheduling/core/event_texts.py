@@ -116,6 +116,18 @@ def _value(value: Any) -> str:
     return str(value)
 
 
+CAME = {
+    "within": "The job started when it was expected",
+    "earlier": "The job started earlier than expected",
+    "later": "The job started later than expected",
+}
+
+
+def _expected_start(parameters: Parameters) -> str:
+    at, earliest, latest = (_utc(parameters[name]) for name in ("at", "earliest", "latest"))
+    return f"{CAME[parameters['when']]}: the forecast of {at} was from {earliest} to {latest}"
+
+
 def _picked(parameters: Parameters) -> str:
     places = " and ".join(
         f"{node} (GPU {', '.join(map(str, gpus))})" for node, gpus in sorted(parameters["places"].items())
@@ -219,6 +231,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.SHARES_AGAIN: "{user} ended preemptible mode",
     E.PREEMPTIBLE: "{user} made the job preemptible",
     E.EDITED: _edited,
+    E.EXPECTED_START: _expected_start,
     E.TRIED_NOW: "{user} ended the pause after the failed attempt",
     E.PICKED: _picked,
     E.STARTED: "Running on {gpus} {generation}",

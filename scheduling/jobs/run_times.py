@@ -46,7 +46,7 @@ def run_time_of(
     waits, starts_by, earliest = job.state in Job.WAITING, None, now
     if waits and forecast is not None:
         starts_by = forecast.starts_by
-        earliest = max(starts_by or forecast.looked_until, now)
+        earliest = max(starts_by or forecast.earliest, now)
     left = over = ends = None
     if job.expected_seconds is not None:
         had = job.held_for

@@ -12,7 +12,7 @@ from scheduling.models.clusters import (
     TeamUid,
 )
 from scheduling.models.code import CodeUpload, JobCode
-from scheduling.models.forecasts import JobForecast
+from scheduling.models.forecasts import JobForecast, KeptForecast, StartMargins
 from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource, ProcesslessStretch
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.labels import JobLabel, LabelKey
@@ -62,6 +62,7 @@ __all__ = [
     "JobSpeed",
     "JobStorage",
     "JobVolume",
+    "KeptForecast",
     "LabelKey",
     "Lease",
     "MetricSample",
@@ -92,6 +93,7 @@ __all__ = [
     "SharingAnalysis",
     "SharingAnomaly",
     "SharingPart",
+    "StartMargins",
     "StepNeed",
     "Sweep",
     "SweepMember",

@@ -28,6 +28,7 @@ class EventCode(StrEnum):
     PREEMPTIBLE = "preemptible"
     EDITED = "edited"
     TRIED_NOW = "tried_now"
+    EXPECTED_START = "expected_start"
     # One attempt
     PICKED = "picked"
     STARTED = "started"

@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from datetime import timedelta
+from zlib import crc32
 
+import numpy as np
 from django.db import transaction
+from django.db.models import F
 
 from accounting.core.clock import now_from_database
-from fairshare.forecast import first_rounds
-from fairshare.model import Reason
+from fairshare.driver import Situation
+from fairshare.model import Floats, Ints, Reason
+from fairshare.starts.calibration import Expected, summarize
+from fairshare.starts.run_times import PastRunTimes
+from fairshare.starts.scenarios import sample_starts
 from scheduling.core import pubsub
 from scheduling.core.locks import try_lock_forecasts
 from scheduling.models import Cluster, Job, JobForecast
+from scheduling.rounds import outcomes
 from scheduling.shares.situations import situation_now
 from scheduling.shares.snapshot import read_snapshot
 
 # With more jobs, the simulation would take longer than a round lasts.
 MOST_JOBS = 3000
-MOST_ROUNDS = 40
+# Futures that are simulated: this many, but fewer if all of them together have more than MOST_SIMULATED jobs.
+MOST_SCENARIOS, MOST_SIMULATED = 3, 1500
+# A start that is expected after this time is shown without a latest time.
+HORIZON = timedelta(days=14)
+# Latest ended jobs from which run times are estimated.
+MOST_PAST = 2000
 
 
 @transaction.atomic(durable=True)
 def forecast_starts(*, cluster_id: int) -> int:
-    """Forecasts the time by which each waiting job of the cluster will have started, and stores the forecasts. Returns
+    """Forecasts between which times each waiting job of the cluster will start, and stores the forecasts. Returns
     their number.
 
-    Jobs that are blocked now, or that can never run, get no forecast. Returns 0 in these cases:
+    Before that, learns from earlier forecasts whose outcome has become known. Jobs that are blocked now, or that can
+    never run, get no forecast. Returns 0 in these cases:
 
     - The cluster is paused or has more than MOST_JOBS unfinished jobs.
     - Another worker is writing forecasts.
@@ -39,12 +54,13 @@ def forecast_starts(*, cluster_id: int) -> int:
     if since and forecasts.filter(at__gte=since).exists():
         return 0
     known = set(forecasts.values_list("pk", flat=True))
-    found = _forecasts(cluster)
+    kept = outcomes.learn(cluster)
+    found = _forecasts(cluster, kept)
     JobForecast.objects.bulk_create(
         found,
         update_conflicts=True,
         unique_fields=["job"],
-        update_fields=["at", "starts_by", "looked_until"],
+        update_fields=["at", "earliest", "starts_by"],
     )
     told = {one.pk for one in found}
     JobForecast.objects.filter(pk__in=known - told).delete()
@@ -52,30 +68,111 @@ def forecast_starts(*, cluster_id: int) -> int:
     return len(found)
 
 
-def _forecasts(cluster: Cluster) -> list[JobForecast]:
+def _forecasts(cluster: Cluster, kept: outcomes.Kept) -> list[JobForecast]:
     jobs = Job.objects.filter(cluster=cluster)
     if cluster.paused_at or jobs.unfinished().count() > MOST_JOBS:
         return []
-    waiting = dict(jobs.waiting().values_list("pk", "reason"))
+    waiting = {
+        pk: (reason, first)
+        for pk, reason, first in jobs.waiting().values_list("pk", "reason", "first_started_at")
+    }
     if not waiting:
         return []
     now = now_from_database()
     snapshot, legend = read_snapshot(cluster, now=now)
-    places = {
-        place: pk
+    places = [
+        place
         for place, pk in enumerate(legend.jobs)
-        if pk in waiting and not snapshot.jobs.blocked[place] and not Reason(waiting[pk]).is_never
-    }
-    quantum = timedelta(seconds=snapshot.settings.quantum)
-    switch = timedelta(seconds=cluster.switch_seconds)
-    situation = situation_now(cluster, snapshot, legend.axes)
-    rounds = first_rounds(situation, places, seed=0, most=MOST_ROUNDS) if places else {}
-    return [
-        JobForecast(
-            job_id=places[place],
-            at=cluster.last_round_at or now,  # a round that runs during the simulation is not included
-            starts_by=None if number is None else now + number * quantum + switch,
-            looked_until=now + MOST_ROUNDS * quantum,
-        )
-        for place, number in sorted(rounds.items(), key=lambda one: places[one[0]])
+        if pk in waiting and not snapshot.jobs.blocked[place] and not Reason(waiting[pk][0]).is_never
     ]
+    if not places:
+        return []
+    situation = situation_now(cluster, snapshot, legend.axes)
+    expected = expected_waits(cluster, situation, legend.jobs, places)
+    quantum, horizon = snapshot.settings.quantum, HORIZON.total_seconds()
+    found, firsts = [], []
+    for n, place in enumerate(places):
+        pk = legend.jobs[place]
+        is_new = waiting[pk][1] is None and pk not in kept.latest
+        margins = kept.margins[is_new]
+        one = Expected(expected.centre[n : n + 1], expected.spread[n : n + 1])
+        earliest, latest = (float(side[0]) for side in margins.interval(one, quantum=quantum))
+        forecast = JobForecast(
+            job_id=pk,
+            at=cluster.last_round_at or now,  # a round that runs during the simulation is not included
+            earliest=now + timedelta(seconds=min(earliest, horizon)),
+            starts_by=now + timedelta(seconds=latest) if latest <= horizon else None,
+        )
+        found.append(forecast)
+        if waiting[pk][1] is None:
+            firsts.append((forecast, now + timedelta(seconds=min(latest, outcomes.LONGEST))))
+    outcomes.keep(cluster, kept, firsts, now=now, quantum=quantum)
+    return sorted(found, key=lambda one: one.job_id)
+
+
+def expected_waits(
+    cluster: Cluster,
+    situation: Situation,
+    jobs: Sequence[int],
+    places: Sequence[int],
+    *,
+    most: int = MOST_SCENARIOS,
+) -> Expected:
+    """Returns the expected waits of some jobs of a snapshot, from simulated futures in which jobs end after run times
+    that resemble those of earlier jobs.
+
+    - `jobs`: the keys of the snapshot's jobs. The snapshot may have one more job, which is not stored.
+    - `places`: the jobs in the snapshot whose waits are returned.
+    - `most`: how many futures are simulated at most.
+    """
+    view = situation.view
+    past, groups, elapsed = _run_times(cluster, jobs, view.jobs.resident)
+    if len(view.jobs) > len(jobs):  # a job that is not stored: only its wait matters
+        groups = np.vstack([groups, np.zeros((1, groups.shape[1]), dtype=np.int64)])
+        elapsed = np.append(elapsed, 0.0)
+    waits, endless = [], np.isinf(elapsed)  # jobs that do not end by themselves
+    for seed in range(max(1, min(most, MOST_SIMULATED // len(view.jobs)))):
+        chance = np.random.Generator(np.random.PCG64(seed))
+        left = past.remaining(groups, np.where(endless, 0.0, elapsed), chance, expected=view.jobs.expected)
+        waits.append(sample_starts(situation, places, np.where(endless, np.inf, left), seed=seed))
+    return summarize(np.array(waits), quantum=view.settings.quantum, horizon=HORIZON.total_seconds())
+
+
+def _run_times(cluster: Cluster, jobs: Sequence[int], resident: Floats) -> tuple[PastRunTimes, Ints, Floats]:
+    """Returns the run times of the cluster's latest ended jobs, and of the unfinished jobs `jobs` their groups (J, L)
+    and the seconds that each has held GPUs so far (J,), which are infinite for replicas of services."""
+    columns = ("tenant_id", "owner_id", "kind", "name", F("workers") * F("gpus_per_worker"), "held_for")
+    ended = Job.objects.filter(cluster=cluster, state__in=Job.ENDED, first_started_at__isnull=False)
+    history = list(
+        ended.exclude(kind=Job.Kind.REPLICA).order_by("-ended_at").values_list(*columns)[:MOST_PAST]
+    )
+    past = PastRunTimes.of(
+        np.array([held.total_seconds() for *_, held in history], dtype=np.float64),
+        np.array([_groups(*row[:-1]) for row in history], dtype=np.int64).reshape(len(history), LEVELS),
+    )
+    rows = {pk: rest for pk, *rest in Job.objects.filter(pk__in=jobs).values_list("pk", *columns)}
+    groups = np.zeros((len(jobs), LEVELS), dtype=np.int64)
+    elapsed = np.zeros(len(jobs))
+    for place, pk in enumerate(jobs):
+        *same, held = rows[pk]
+        groups[place] = _groups(*same)
+        is_endless = same[2] == Job.Kind.REPLICA
+        elapsed[place] = np.inf if is_endless else held.total_seconds() + resident[place]
+    return past, groups, elapsed
+
+
+LEVELS = 4
+
+
+def _groups(tenant: int, owner: int, kind: str, name: str, gpus: int) -> tuple[int, ...]:
+    """Returns numbers of the groups of similar jobs that a job is in, from the narrowest to the widest.
+
+    Jobs of the same user with the same number of GPUs are most alike if their names differ only in digits.
+    """
+    told = (
+        (kind, owner, gpus, re.sub(r"\d+", "", name)),
+        (kind, owner, gpus),
+        (kind, tenant),
+        (kind,),
+    )
+    return tuple(crc32(repr(one).encode()) for one in told)

@@ -818,6 +818,7 @@ class Preflight(TypedDict):
     verdict: Literal["never", "now", "later"]
     sentences: list[str]
     expected_start_seconds: list[float] | None
+    starts_by_generation: dict[str, list[float | None]]
     cost_per_hour: dict[str, str]
     detail: list[str]
     currencies: dict[str, str]

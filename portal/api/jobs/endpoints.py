@@ -307,7 +307,7 @@ def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
         "unblock": why.unblock,
         "remedies": remedies_of(job, reader=request.auth, explainer=explainer),
         "starts_by": starts_by,
-        "not_before": forecast.looked_until if forecast and not starts_by else None,
+        "not_before": forecast and forecast.earliest,
         "deadline": job.deadline,
         "ends_by": planned and planned.ends_by,
         "is_late": planned is not None and planned.is_late,
@@ -433,7 +433,7 @@ def _shown(row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def show_preflight(answer: Preflight) -> dict[str, Any]:
-    names = ("verdict", "sentences", "expected_start_seconds", "detail")
+    names = ("verdict", "sentences", "expected_start_seconds", "starts_by_generation", "detail")
     return {name: getattr(answer, name) for name in names} | {
         "cost_per_hour": {name: cost for name, (cost, _) in answer.cost_per_hour.items()},
         "currencies": {name: currency for name, (_, currency) in answer.cost_per_hour.items()},

@@ -268,12 +268,12 @@ class Scheduling(Schema):
     unblock: list[str]
     remedies: list[Remedy] = Field(description="What the caller can do about it.")
     starts_by: datetime | None = Field(
-        description="Time by which a waiting job starts if no other job is submitted. The job may "
-        "start earlier if another job ends."
+        description="End of the interval in which a waiting job is expected to start: in one of ten cases it "
+        "starts later. Null if the job is not expected to start within two weeks."
     )
     not_before: datetime | None = Field(
-        description="Earliest time at which the job is expected to start, if `starts_by` is unknown; "
-        "otherwise null."
+        description="Begin of the interval in which a waiting job is expected to start: in one of ten cases it "
+        "starts earlier."
     )
     deadline: datetime | None = Field(description="Time by which the job should end, as set by its owner.")
     ends_by: datetime | None = Field(
@@ -288,9 +288,14 @@ class Preflight(Schema):
     verdict: Literal["never", "now", "later"]
     sentences: list[str]
     expected_start_seconds: list[float] | None = Field(
-        description="Earliest and latest start in seconds from now; null if unknown.",
+        description="Earliest and latest start in seconds from now: one of ten jobs starts earlier, one of ten "
+        "later. Null if unknown.",
         min_length=2,
         max_length=2,
+    )
+    starts_by_generation: dict[str, list[float | None]] = Field(
+        description="The same interval if the job accepted only this GPU type, by name. The latest start is null if it "
+        "is later than in two weeks. Empty if the job accepts only one, or if it starts now."
     )
     cost_per_hour: dict[str, Figure] = Field(
         description="Cost of running all workers of the job for one hour, by generation."

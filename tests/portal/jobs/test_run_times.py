@@ -50,9 +50,7 @@ def test_a_job_that_waits_tells_whether_it_misses_its_deadline(
     if starts_in is not None:
         at = now()
         begins = at + starts_in * HOUR
-        JobForecast.objects.create(
-            job=job, at=at, starts_by=begins if is_known else None, looked_until=begins
-        )
+        JobForecast.objects.create(job=job, at=at, starts_by=begins if is_known else None, earliest=begins)
     told = bob.get(f"/api/v1/jobs/{job.pk}/scheduling").json()
     assert told["is_late"] is is_late
     assert (told["ends_by"] is None) is (starts_in is None or not is_known)

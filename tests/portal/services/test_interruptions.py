@@ -74,7 +74,7 @@ def test_a_session_on_notice_says_when_it_may_go_and_afterwards_why_it_went(
     lab.carry_out()
     JobForecast.objects.create(
         job=last, at=now_from_database(), starts_by=now_from_database() + timedelta(minutes=4),
-        looked_until=now_from_database(),
+        earliest=now_from_database(),
     )  # fmt: skip
     text = words(browser_of(people.bob).get(page))
     assert "The session is ready." not in text

@@ -742,7 +742,7 @@ def test_a_services_address_outlasts_its_replicas_and_says_meanwhile_why_it_is_s
     wait_for(gone, what="it has left the node")
     job = Job.objects.get(service=service)
     soon = now_from_database() + timedelta(minutes=5)
-    JobForecast.objects.create(job=job, at=now_from_database(), starts_by=soon, looked_until=soon)
+    JobForecast.objects.create(job=job, at=now_from_database(), starts_by=soon, earliest=soon)
     told = browser.ask("/a", Accept="application/json")
     assert (told.status, told.headers["Content-Type"]) == (503, "application/json")
     assert 200 < int(told.headers["Retry-After"]) <= 300

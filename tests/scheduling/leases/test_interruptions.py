@@ -98,6 +98,6 @@ def test_a_service_is_back_when_its_first_waiting_replica_starts(lab: World) -> 
     soon = now_from_database() + timedelta(minutes=5)
     for job, minutes in zip(living(service), (3, 0), strict=True):
         JobForecast.objects.create(
-            job=job, at=now_from_database(), starts_by=soon + timedelta(minutes=minutes), looked_until=soon
+            job=job, at=now_from_database(), starts_by=soon + timedelta(minutes=minutes), earliest=soon
         )
     assert back_by(living(service)) == soon

@@ -209,7 +209,8 @@ def test_it_is_told_when_it_would_start_before_it_is_submitted(lab: World) -> No
         preflight(actor=people.charlie, tenant=people.bio, cluster=lab.cluster, spec=one) for one in wishes
     ]
     assert shared.expected_start_seconds is not None
-    assert left.expected_start_seconds is None
+    assert left.expected_start_seconds is not None
+    assert shared.expected_start_seconds[1] < left.expected_start_seconds[1]
     assert left.sentences[-1].startswith("The job is preemptible")
 
 

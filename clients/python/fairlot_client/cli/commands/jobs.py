@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -210,13 +211,28 @@ def list_jobs(app: App, mine: bool, owner: str | None, limit: int, everything: b
     show_rows(app, taken(jobs, limit, everything), COLUMNS)
 
 
+WAITING = ("queued", "suspended")
+
+
 @click.command()
 @finding.argument("job")
 @watchable
 @with_app
 def show(app: App, job: str) -> None:
     """Show a job, given by its id or name."""
-    show_one(app, app.client.get_job(finding.job_id_of(app, job)), FIELDS)
+    answer = app.client.get_job(finding.job_id_of(app, job))
+    if answer["state"] not in WAITING:
+        show_one(app, answer, FIELDS)
+        return
+    told = app.client.explain_job(answer["id"])
+    times = {"not_before": told["not_before"], "starts_by": told["starts_by"]}
+    show_one(app, {**answer, **times}, [*FIELDS, ("expected start", expected_start)])
+
+
+def expected_start(row: Mapping[str, Any]) -> str:
+    """Returns the interval in which a waiting job is expected to start; "" if it is unknown."""
+    earliest, latest = when("not_before")(row), when("starts_by")(row)
+    return f"{earliest} to {latest}" if latest else f"{earliest} or later" if earliest else ""
 
 
 @click.command()
@@ -232,8 +248,7 @@ def why(app: App, job: str) -> None:
         ("detail", lambda it: "\n".join(it["detail"])),
         ("helps", lambda it: "\n".join(it["unblock"])),
         ("you can", lambda it: "\n".join(f"{one['label']}: {one['effect']}" for one in it["remedies"])),
-        ("starts by", when("starts_by")),
-        ("not before", when("not_before")),
+        ("expected start", expected_start),
         ("ends by", when("ends_by")),
         ("deadline", when("deadline")),
         ("late", lambda it: it["is_late"] or None),
