@@ -187,7 +187,7 @@ class Fields:
 
 def _without_totals(data: dict[str, Any]) -> dict[str, Any]:
     """Returns a spec's mapping without the number of workers if it has roles, which say how many there are."""
-    return {name: value for name, value in data.items() if name != "workers" or not data["roles"]}
+    return {name: value for name, value in data.items() if name != "workers" or not data.get("roles")}
 
 
 def read_yaml(text: str) -> JobSpec:

@@ -17,7 +17,7 @@ def views(of: URLResolver) -> Iterator[object]:
     for one in of.url_patterns:
         if isinstance(one, URLPattern) and one.name != "api_not_found":
             yield one.callback
-        elif isinstance(one, URLResolver) and one.namespace != "api-1":
+        elif isinstance(one, URLResolver) and one.namespace not in {"api-1", "api-compatible"}:
             yield from views(one)
 
 

@@ -142,7 +142,7 @@ def form(pairs: dict[str, str]) -> dict[str, str]:
 
 def pages(scene: Scene) -> list[str]:
     """Returns the URLs of all pages except logout, and of all files except XLSX and PDF, which are slow to make."""
-    found = dict.fromkeys(url.partition("?")[0] for key, url in walk(scene) if not key.startswith("api-1:"))
+    found = dict.fromkeys(url.partition("?")[0] for key, url in walk(scene) if not key.startswith("api-"))
     return [url for url in found if url != "/account/logout/" and not url.endswith((".xlsx", ".pdf"))]
 
 

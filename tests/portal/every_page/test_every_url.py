@@ -35,6 +35,7 @@ POSTED = dict.fromkeys(WHO, 405) | {ANONYMOUS: 302}  # GET is refused before the
 ADMINS_POSTED = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ADA: 302}  # GET redirects to the form's page
 OPERATORS_POSTED = ADMINS_POSTED | {OLGA: 302}
 API_POSTED = dict.fromkeys(WHO, 405)
+API_TOKENS = dict.fromkeys(WHO, 401)
 NOWHERE = dict.fromkeys(WHO, 404)
 MOVED = dict.fromkeys(WHO, 302)
 ASTRO_MOVED = {who: 302 if status == 200 else status for who, status in ASTRO.items()}
@@ -55,6 +56,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "healthz": OPEN,
     "security_txt": NOWHERE,  # the setting has no contact
     "tokens": PAGE,
+    "token_terminal": PAGE,
     "revoke_token": POSTED,
     "revoke_all_tokens": POSTED,
     "secrets": PAGE,
@@ -268,6 +270,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:openapi-view": PAGE,
     "api-1:jobs": API,
     "api-1:preflight": API_POSTED,
+    "api-1:login_begin": API_POSTED,
+    "api-1:login_token": API_POSTED,
     "api-1:convert": API_POSTED,
     "api-1:code": API_POSTED,
     "api-1:job": API_ASTRO,
@@ -390,6 +394,18 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:usage?team=astro": API_ASTRO,
     "api-1:usage?format=csv": API,
     "api-1:api-root": NOWHERE,
+    # These take no session.
+    "api-compatible:api-root": NOWHERE,
+    "api-compatible:marathon_apps": API_TOKENS,
+    "api-compatible:marathon_app": API_TOKENS,
+    "api-compatible:marathon_tasks": API_TOKENS,
+    "api-compatible:marathon_versions": API_TOKENS,
+    "api-compatible:chronos_jobs": API_TOKENS,
+    "api-compatible:chronos_search": API_TOKENS,
+    "api-compatible:chronos_graph": API_TOKENS,
+    "api-compatible:chronos_iso8601": API_POSTED,
+    "api-compatible:chronos_job": API_POSTED,
+    "api-compatible:chronos_kill": API_POSTED,
     "api_not_found": NOWHERE,
 }
 
@@ -456,6 +472,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "team": "astro",
         "user": "bob",
         "rest": "v1/nothing",
+        "app_id": scene.service.name,
         "secret_id": scene.team_secret.pk,
         "volume_id": scene.volume.pk,
         "limit_id": scene.quota.pk,
