@@ -11,7 +11,10 @@ from accounting.core.run_each import run_each
 from accounting.ledger.partitions import add_months_ahead
 from accounting.models import Mail, WebhookCall
 from accounting.notifications import mail, webhooks
+from accounting.notifications.composing import compose, destinations_due
 from accounting.notifications.outbox import due, forget
+from accounting.notifications.retention import forget_notifications
+from accounting.notifications.routing import route_events
 
 # A mail server that does not answer must not delay other tasks of the same worker, such as closing books. The next run
 # continues.
@@ -44,10 +47,23 @@ def call_webhooks() -> None:
 
 
 @shared_task
+def notify() -> None:
+    """Routes new events to readers, and composes the mails and webhook calls that are due. Only one worker at a time
+    does this."""
+    with only_one(OutboxLock.NOTIFICATIONS) as is_mine:
+        if is_mine:
+            while route_events():
+                pass
+            run_each(destinations_due(), compose, seconds=LASTS)
+
+
+@shared_task
 def empty_outboxes() -> None:
-    """Deletes old mails and webhook calls, whether or not they were sent, because they contain personal data."""
+    """Deletes old mails, webhook calls and notifications, whether or not they were sent, because they contain personal
+    data."""
     forget(Mail)
     forget(WebhookCall)
+    forget_notifications()
 
 
 @shared_task

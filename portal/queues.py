@@ -15,6 +15,7 @@ TASKS: dict[str, tuple[str, ...]] = {
         "scheduling.tasks.end_drains",
         "scheduling.tasks.end_grants",
         "scheduling.tasks.end_overlong_jobs",
+        "scheduling.tasks.announce_waits",
         "scheduling.tasks.measure_use",
         "scheduling.tasks.read_output",
         "scheduling.tasks.reconcile_all",
@@ -49,6 +50,7 @@ TASKS: dict[str, tuple[str, ...]] = {
     MAIL: (
         "accounting.tasks.call_webhooks",
         "accounting.tasks.empty_outboxes",
+        "accounting.tasks.notify",
         "accounting.tasks.send_mails",
         "accounting.tasks.tell_of_ends",
     ),

@@ -276,6 +276,8 @@ CELERY_BEAT_SCHEDULE = {
     "ends": {"task": "accounting.tasks.tell_of_ends", "schedule": 60.0, "options": {"expires": 60}},
     "budgets": {"task": "scheduling.tasks.watch_budgets", "schedule": 300.0, "options": {"expires": 300}},
     "outboxes": {"task": "accounting.tasks.empty_outboxes", "schedule": 3600.0, "options": {"expires": 3600}},
+    "notify": {"task": "accounting.tasks.notify", "schedule": 5.0, "options": {"expires": 10}},
+    "waits": {"task": "scheduling.tasks.announce_waits", "schedule": 60.0, "options": {"expires": 60}},
     "webhooks": {"task": "accounting.tasks.call_webhooks", "schedule": 10.0, "options": {"expires": 30}},
     "mails": {"task": "accounting.tasks.send_mails", "schedule": 10.0, "options": {"expires": 30}},
     "reports": {"task": "portal.tasks.send_reports", "schedule": 60.0, "options": {"expires": 60}},

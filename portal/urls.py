@@ -6,7 +6,8 @@ from portal import errors
 
 # Django tries the packages in this order, so the most requested ones come first.
 SUBJECTS = (
-    "home", "api", "jobs", "cluster", "share", "reports", "live", "submit", "sessions", "services", "schedules",
+    "home", "notifications",
+    "api", "jobs", "cluster", "share", "reports", "live", "submit", "sessions", "services", "schedules",
     "sweeps", "pipelines", "account", "tokens", "secrets", "requests", "subscriptions", "administration",
     "invitations", "announcements", "docs",
 )  # fmt: skip

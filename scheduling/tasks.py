@@ -26,6 +26,7 @@ from scheduling.books import pricing
 from scheduling.books.closing import close_hours, clusters_to_close
 from scheduling.clusters.attaching import check_cluster
 from scheduling.clusters.metrics import clusters_to_measure, measure_cluster
+from scheduling.core import announcing
 from scheduling.core.enqueue import wake_forecasts, wake_shadow
 from scheduling.core.run_apart import note_failure
 from scheduling.draining.actions import drains_due, end_drain
@@ -133,6 +134,12 @@ def _check(cluster: Cluster) -> None:
         check_cluster(actor=None, cluster=cluster)
     except Refused:
         logger.info("%s was detached while it was asked", cluster)
+
+
+@shared_task
+def announce_waits() -> None:
+    """Announces the jobs that have waited for long."""
+    announcing.announce_waits()
 
 
 @shared_task

@@ -73,6 +73,9 @@ PAGES: dict[str, range] = {
     "home": up_to(13),
     "preferences": up_to(6),
     "tokens": up_to(5),
+    "notifications": up_to(5),
+    # One each for the rules, teams, channels and the teams that the user manages.
+    "notification_settings": up_to(10),
     "secrets": up_to(6),
     "jobs": up_to(9),
     "storage": up_to(9),

@@ -26,7 +26,8 @@ from accounting.limits.periods import period_of
 from accounting.limits.spending import UnbookedUsage, money_spent
 from accounting.models import Budget, BudgetChange, BudgetWarning, Membership, Tenant, User, WebhookCall
 from accounting.models.budgets import new_nonce
-from accounting.notifications import mail
+from accounting.models.notifications import Audience, EventKind
+from accounting.notifications.events import announce
 from accounting.notifications.safe_http import NotReachable, check_url
 
 MOST_PERCENTAGES = 6
@@ -236,7 +237,8 @@ def _below(budget: Budget) -> list[int]:
 
 @transaction.atomic(durable=True)
 def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
-    """Sends a warning by mail and webhook for each threshold that has been reached. Returns the new warnings.
+    """Announces a warning for each threshold that has been reached, and calls the budget's webhook. Returns the new
+    warnings.
 
     Normally, a threshold causes only one warning in each budget period. If the budget's amount is raised after the
     warning, reaching the new threshold causes another warning. No warning is sent twice if several workers call this
@@ -273,10 +275,17 @@ def _tell(warning: BudgetWarning, stands: Outlook) -> None:
         memberships__tenant__in=tenant.lineage, memberships__role=Membership.Role.MANAGER
     )
     period = f"{stands.begins:%-d %B %Y} to {stands.ends:%-d %B %Y} (UTC)"
-    said = f"{_in_words(warning, is_over)}\n\nBudget period: {period}"
-    text = f"{said}\n{settings.PUBLIC_URL}/team/{tenant.slug}/\n"
-    subject = f"Budget of {tenant.name}: {_what(warning, is_over)}"
-    mail.write(managers.distinct(), subject=subject, text=text)
+    announce(
+        EventKind.BUDGET,
+        f"budget:{warning.pk}",
+        audience=Audience.MANAGERS,
+        tenant=tenant,
+        concerns=sorted(set(managers.values_list("pk", flat=True))),
+        title=f"Budget of {tenant.name}: {_what(warning, is_over)}",
+        text=_in_words(warning, is_over),
+        facts=[["Budget period", period]],
+        path=f"/team/{tenant.slug}/",
+    )
     if budget.webhook_url:
         WebhookCall.objects.create(
             budget=budget, url=budget.webhook_url, nonce=budget.nonce, body=_body(warning, stands)

@@ -10,6 +10,7 @@ from django.db import transaction
 from accounting.access import audit
 from accounting.access.permissions import require
 from accounting.actions.checks import check_choice, refused_if_taken
+from accounting.actions.notifications import forget_unseen
 from accounting.actions.tenants import check_tickets
 from accounting.core.errors import Refused
 from accounting.models import Membership, Tenant, User
@@ -83,6 +84,7 @@ def change_membership(
     membership.tickets = tickets if tickets is not None else membership.tickets
     _check(membership)
     membership.save(update_fields=["role", "tickets"])
+    forget_unseen(membership.user)
     audit.record(
         actor=actor,
         verb="member.change",
@@ -112,6 +114,7 @@ def remove_within(*, actor: User | None, membership: Membership) -> None:
         before=_audit_values(membership),
     )
     membership.delete()
+    forget_unseen(membership.user)
 
 
 def lock_membership(membership: Membership) -> Membership:

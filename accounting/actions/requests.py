@@ -5,7 +5,7 @@ scheduling/grants.py calls the functions that approve requests and end grants, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,8 +19,9 @@ from accounting.actions.checks import check_choice
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Membership, Quota, Request, Tenant, User
-from accounting.notifications import mail
-from accounting.notifications.request_mails import text_of
+from accounting.models.notifications import Audience, EventKind
+from accounting.notifications.events import announce
+from accounting.notifications.request_facts import facts_of
 
 NOTHING: Mapping[str, Any] = {}
 LONGEST_TEXT = 2000
@@ -70,7 +71,9 @@ def ask(
     audit.record(actor=actor, verb="request.ask", target=request, tenant=tenant, after=after)
     operators = User.objects.exclude(portal_role=User.PortalRole.USER).exclude(pk=actor.pk)
     said = f"{actor.get_username()} has made a request, which an operator can grant or decline."
-    mail.write(operators, subject=_subject(request, "requested"), text=text_of(request, said))
+    _announce(
+        EventKind.REQUEST_OPEN, request, "requested", said, people=operators.values_list("pk", flat=True)
+    )
     return request
 
 
@@ -285,18 +288,27 @@ def _name(actor: User | None) -> str:
 
 
 def _tell(request: Request, what: str, said: str) -> None:
-    """Mails the managers of the team. Also mails the requester if the requester may still see the request.
+    """Announces an answer to the managers of the team and to the requester, but only while the requester may see the
+    request.
 
-    `what`: the last words of the mail's subject, such as "declined". `said`: a sentence for the text of the mail.
+    `what`: the last words of the title, such as "declined". `said`: a sentence for the text.
     """
     managers = User.objects.filter(
         memberships__tenant=request.tenant_id, memberships__role=Membership.Role.MANAGER
     )
-    people = list(managers.distinct().order_by("pk"))
-    if Request.objects.visible_to(request.asked_by).filter(pk=request.pk).exists():
-        people.append(request.asked_by)
-    mail.write(people, subject=_subject(request, what), text=text_of(request, said))
+    people = {*managers.values_list("pk", flat=True), request.asked_by_id}
+    _announce(EventKind.REQUEST_ANSWERED, request, what, said, people=people)
 
 
-def _subject(request: Request, what: str) -> str:
-    return f"{request.get_kind_display()} for {request.tenant.name}: {what}"
+def _announce(kind: EventKind, request: Request, what: str, said: str, *, people: Iterable[int]) -> None:
+    announce(
+        kind,
+        f"request:{request.pk}:{what}:{request.told_of_end or ''}",
+        audience=Audience.MANAGERS,
+        tenant=request.tenant,
+        concerns=sorted(people),
+        title=f"{request.get_kind_display()} for {request.tenant.name}: {what}",
+        text=said,
+        facts=facts_of(request),
+        path=f"/requests/{request.pk}/",
+    )

@@ -10,7 +10,7 @@ from django.db import connection
 
 
 class OutboxLock(IntEnum):
-    """Lists the advisory locks of the outboxes of mail and webhooks.
+    """Lists the advisory locks of the outboxes of mail, webhooks and notifications.
 
     A PostgreSQL advisory lock is identified by two integers. Each value here is the first of these integers. The other
     values that Fairlot uses as first integers are in scheduling/core/locks.py.
@@ -18,6 +18,7 @@ class OutboxLock(IntEnum):
 
     MAILS = 7_108
     WEBHOOKS = 7_109
+    NOTIFICATIONS = 7_130
 
 
 @contextmanager

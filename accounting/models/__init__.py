@@ -24,6 +24,13 @@ from accounting.models.ledger import (
     SealedBook,
 )
 from accounting.models.mails import Mail, MailAttachment
+from accounting.models.notifications import (
+    Notification,
+    NotificationChannel,
+    NotificationEvent,
+    NotificationItem,
+    NotificationRule,
+)
 from accounting.models.quotas import Quota
 from accounting.models.requests import Request
 from accounting.models.subscriptions import ReportDelivery, ReportSubscription
@@ -53,6 +60,11 @@ __all__ = [
     "MailAttachment",
     "Membership",
     "NodeHour",
+    "Notification",
+    "NotificationChannel",
+    "NotificationEvent",
+    "NotificationItem",
+    "NotificationRule",
     "Price",
     "Quota",
     "QuotaChange",

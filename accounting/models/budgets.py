@@ -115,14 +115,21 @@ class BudgetWarning(models.Model):
 
 
 class WebhookCall(OutboxItem):
-    """Represents a webhook call in the outbox. It keeps the address and the signing key that the budget had when the
-    call was stored.
+    """Represents a webhook call in the outbox, to the webhook of a budget or to a notification channel.
+
+    A call of a budget keeps the address and the signing key that the budget had when the call was stored. A call of a
+    channel goes to the address that the channel has when it is made.
     """
 
-    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="calls")
-    url = models.CharField(max_length=500)
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, null=True, related_name="calls")
+    channel = models.ForeignKey(
+        "NotificationChannel", on_delete=models.CASCADE, null=True, related_name="calls"
+    )
+    url = models.CharField(max_length=500, blank=True, default="")
     nonce = models.CharField(
         max_length=16,
+        blank=True,
+        default="",
         help_text=(
             "Random value (nonce) of the budget, copied when this call was stored."
             " The key that signs the call is derived from this value."
@@ -132,9 +139,19 @@ class WebhookCall(OutboxItem):
 
     class Meta:
         indexes = [models.Index(fields=["not_before"], condition=models.Q(sent_at=None), name="webhook_due")]
+        constraints = [
+            models.CheckConstraint(
+                name="a_call_is_of_a_budget_or_a_channel",
+                condition=models.Q(budget__isnull=False, channel=None)
+                | models.Q(budget=None, channel__isnull=False, url=""),
+            )
+        ]
 
     def __str__(self) -> str:
         return f"webhook {self.identity}"
 
     def signing_key(self) -> str:
-        return _signing_key(self.budget_id, self.nonce)
+        if self.budget_id is not None:
+            return _signing_key(self.budget_id, self.nonce)
+        assert self.channel is not None  # noqa: S101 - the database says so
+        return self.channel.signing_key()

@@ -20,6 +20,7 @@ from portal.api.limits.endpoints import router as limits
 from portal.api.login.endpoints import router as login
 from portal.api.logs.endpoints import router as logs
 from portal.api.metrics.endpoints import router as metrics
+from portal.api.notifications.endpoints import router as notifications
 from portal.api.old_names import answer_at_old_paths
 from portal.api.operations.endpoints import router as operations
 from portal.api.parsing import CheckedParser
@@ -71,6 +72,7 @@ ROUTERS = {
         sweeps,
         pipelines,
         shares,
+        notifications,
         fairness,
         reports,
         secrets,

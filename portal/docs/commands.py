@@ -18,7 +18,13 @@ Query = Mapping[str, str]
 COMMANDS: dict[str, tuple[str, ...]] = {
     "home": ("fairlot list --mine", "fairlot share"),
     "submit": ("fairlot submit -f job.yaml", "fairlot submit --check -f job.yaml"),
-    "job": ("fairlot show {pk}", "fairlot why {pk}", "fairlot logs -f {pk}", "fairlot cancel {pk}"),
+    "job": (
+        "fairlot show {pk}",
+        "fairlot why {pk}",
+        "fairlot logs -f {pk}",
+        "fairlot cancel {pk}",
+        "fairlot notify follow {pk}",
+    ),
     "job_log": ("fairlot logs -f {pk}", "fairlot logs --all {pk}", "fairlot logs --grep TEXT -C 3 {pk}"),
     "job_events": ("fairlot events {pk}",),
     "job_metrics": ("fairlot metrics {pk}", "fairlot metrics {pk} --points 500 -o json"),
@@ -63,6 +69,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "admin_announcement": ("fairlot announcement withdraw {pk}",),
     "admin_clusters": ("fairlot cluster list",),
+    "notifications": ("fairlot notices", "fairlot notices --unread --read"),
+    "notification_settings": ("fairlot notify list", "fairlot notify set -e job.failed --daily --mail"),
     "secrets": ("fairlot secret list",),
     "tokens": ("fairlot login {url}",),
 }

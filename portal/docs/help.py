@@ -24,6 +24,8 @@ HELP = {
     "job_file": "jobs#get-the-files-of-a-job",
     "job_files": "jobs#get-the-files-of-a-job",
     "storage": "jobs#see-what-takes-space",
+    "notifications": "notifications#read-notifications",
+    "notification_settings": "notifications#choose-what-you-want-to-know",
     "job_spec": "jobs#job-specification",
     "job_compare": "jobs#clone-a-job-and-compare-jobs",
     "job_bill": "accounting#what-is-booked",

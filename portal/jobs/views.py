@@ -19,7 +19,7 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.core.name_order import by_name
 from accounting.core.numbers import read_key
 from accounting.core.prepared import Prepared
-from accounting.models import Generation, Membership, Tenant
+from accounting.models import Generation, Membership, NotificationRule, Tenant
 from accounting.models.tenants import has_role, ids_with_role, sees_every_tenant
 from portal.access import posted_from
 from portal.forms.fields import Moment, Text
@@ -270,5 +270,8 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "may_cancel": may_change,
         "may_share": may_change and shown.kind != Job.Kind.REPLICA,
         "may_clone": may_submit,
+        "follows": NotificationRule.objects.filter(
+            user=user, about=NotificationRule.About.JOB, job_id=shown.pk, way=NotificationRule.Way.BELL
+        ).exists(),
         "cloned_from": job_in_sight(user, shown.cloned_from),
     }

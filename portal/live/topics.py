@@ -9,7 +9,7 @@ from accounting.models import Tenant, User
 from accounting.models.tenants import ids_with_role
 from scheduling.models import Cluster, Job
 
-TOPIC = re.compile(r"(?P<kind>jobs?|cluster):(?P<key>\d{1,18}|\*)", re.ASCII)
+TOPIC = re.compile(r"(?P<kind>jobs?|cluster|bell):(?P<key>\d{1,18}|\*)", re.ASCII)
 MOST_TOPICS = 200
 
 
@@ -19,19 +19,21 @@ def may_hear(user: User, topics: Iterable[str]) -> bool:
     Each topic must be valid and must name a job, team or cluster that `user` may see. Only operators may use a
     wildcard, such as "jobs:*".
     """
-    wanted: dict[str, set[int]] = {"job": set(), "jobs": set(), "cluster": set()}
+    wanted: dict[str, set[int]] = {"job": set(), "jobs": set(), "cluster": set(), "bell": set()}
     for topic in topics:
         match = TOPIC.fullmatch(topic)
         if match is None:
             return False
         if match["key"] == "*":
-            if not user.is_operator:
+            if not user.is_operator or match["kind"] == "bell":
                 return False
             continue
         wanted[match["kind"]].add(int(match["key"]))
     wanted["jobs"].difference_update(
         ids_with_role(user)
     )  # teams with a role of the user need no further query
+    if not wanted.pop("bell") <= {user.pk}:  # of nobody else
+        return False
     seen = {
         "job": Job.objects.visible_to(user),
         "jobs": Tenant.objects.visible_to(user),

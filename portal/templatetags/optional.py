@@ -6,8 +6,8 @@ from __future__ import annotations
 from django import template
 from django.conf import settings
 
+from accounting.core import encryption
 from accounting.notifications import mail
-from scheduling.core import encryption
 
 register = template.Library()
 

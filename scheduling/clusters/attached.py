@@ -11,6 +11,7 @@ from typing import Self
 from django.conf import settings
 from django.db.models import Q
 
+from accounting.core.encryption import SealError
 from accounting.models import Quota
 from scheduling.backends.base import BackendError
 from scheduling.backends.kubernetes import namespaces
@@ -18,7 +19,6 @@ from scheduling.backends.kubernetes.api import Api
 from scheduling.backends.kubernetes.backend import KubernetesBackend, Limited
 from scheduling.backends.kubernetes.objects import NVIDIA
 from scheduling.clusters.attaching import opened_kubeconfig
-from scheduling.core.encryption import SealError
 from scheduling.core.rate_limiter import Limit
 from scheduling.models import Cluster, ClusterAccess, Job
 

@@ -15,13 +15,13 @@ from accounting.access import audit
 from accounting.access.permissions import require
 from accounting.actions.checks import check_fields, refused_if_taken
 from accounting.core.clock import now_from_database
+from accounting.core.encryption import SealError, seal, unseal
 from accounting.core.errors import Refused
 from accounting.core.wording import counted, fixed
 from accounting.models import User
 from scheduling.backends.network_sources import read_ranges
 from scheduling.books.closing import note_all_nodes
 from scheduling.core import pubsub
-from scheduling.core.encryption import SealError, seal, unseal
 from scheduling.core.locks import lock_attachment, lock_schedule
 from scheduling.models import Cluster, ClusterAccess, Job, Lease
 from scheduling.shares.intervals import end_shares

@@ -106,6 +106,11 @@ def wake_pipeline(pipeline_id: int) -> None:
     _after_commit("scheduling.tasks.step_pipeline", pipeline_id)
 
 
+def wake_notifications() -> None:
+    """Asks a worker, after commit, to route new events to the users who want to know them."""
+    _after_commit("accounting.tasks.notify")
+
+
 def wake_analyses() -> None:
     """Asks a worker, after commit, to continue pending analyses of sharing anomalies."""
     _after_commit("scheduling.tasks.analyse_sharing")

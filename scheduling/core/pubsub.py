@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -54,6 +55,11 @@ def publish(*topics: str) -> None:
     """
     if topics:
         transaction.on_commit(lambda: outgoing.put(("live", topics), lambda: _send(topics)), robust=True)
+
+
+def publish_unread(users: Iterable[int]) -> None:
+    """Informs the open pages of users, after the transaction commits, that their unread notifications changed."""
+    publish(*(f"bell:{user}" for user in users))
 
 
 def position() -> str:

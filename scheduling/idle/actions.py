@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from datetime import timedelta as td
 from typing import Self
 
-from django.conf import settings
 from django.db import transaction
 
 from accounting.access import audit
@@ -17,8 +16,8 @@ from accounting.access.permissions import require
 from accounting.actions.checks import check_choice, refused_if_taken
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
-from accounting.models import Membership, Tenant, User
-from accounting.notifications import mail
+from accounting.models import Tenant, User
+from scheduling.core.announcing import announce_warning
 from scheduling.core.event_texts import sentence_of
 from scheduling.core.locks import lock_schedule
 from scheduling.idle.steps import Idleness, Step, Terms
@@ -227,11 +226,11 @@ def step_idle(*, job_id: int) -> Step:
         set_preemptible_within(actor=None, job=use.job, preemptible=True, why=why)
         # If somebody ends the job's preemptible state, its owner is warned again first.
         GpuUse.objects.filter(pk=use.pk).update(warned_at=None)
-        write_to_people(
-            use.job,
+        text = (
             f"{sentence_of(why)}. To let the job take part in the sharing again, end preemptible mode on the job's"
-            " page",
+            " page"
         )
+        announce_warning(use.job, "Idle GPUs", text, key=f"preemptible:{now.isoformat()}")
     return step
 
 
@@ -246,16 +245,7 @@ def _warn(use: GpuUse, terms: Terms, now: datetime) -> None:
     if left is not None:
         said = said.but(then=terms.then.value, left=left.total_seconds())
     note_now(job, "warned", said, at=now)
-    write_to_people(job, sentence_of(said))
-
-
-def write_to_people(job: Job, said: str) -> None:
-    """Sends the text `said` as a mail to the job's owner and to the managers of its team."""
-    managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
-    people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
-    text = f"The job {job.name} of {job.owner.get_username()} in {job.tenant.name} is running. {said}."
-    page = f"{settings.PUBLIC_URL}/jobs/{job.pk}/"
-    mail.write(people, subject=f"Idle GPUs: {job.name}", text=f"{text}\n\n{page}\n")
+    announce_warning(job, "Idle GPUs", sentence_of(said), key=f"idle:{now.isoformat()}")
 
 
 @transaction.atomic(durable=True)

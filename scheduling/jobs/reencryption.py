@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.db import models, transaction
 
 from accounting.access import audit
-from scheduling.core.encryption import SealError, reseal
+from accounting.core.encryption import SealError, reseal
 from scheduling.models import ClusterAccess, Secret
 
 # All models and fields with encrypted contents.

@@ -11,10 +11,10 @@ from accounting.access import audit
 from accounting.access.permissions import require
 from accounting.actions.checks import refused_if_taken
 from accounting.core.clock import now_from_database
+from accounting.core.encryption import SealError, seal, unseal
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Tenant, User
 from scheduling.backends.base import BackendError, SecretFolder, Secrets
-from scheduling.core.encryption import SealError, seal, unseal
 from scheduling.models import Job, JobSecret, Secret
 from scheduling.models.versions import require_version
 from scheduling.spec.attachments import NAME, NAME_IN_WORDS, is_key, named_secrets

@@ -6,8 +6,11 @@ from datetime import datetime
 from typing import Any
 
 from accounting.core.bulk import insert_rows, update_rows
+from accounting.notifications.events import announce_all
 from scheduling.core import pubsub
+from scheduling.core.announcing import event_of_end
 from scheduling.core.enqueue import wake_pipeline, wake_service, wake_sweep
+from scheduling.core.event_texts import sentence_of
 from scheduling.leases.lifecycle import Event, next_state
 from scheduling.models import Job, JobEvent
 from scheduling.models.event_codes import Message
@@ -34,6 +37,7 @@ class History:
         self._jobs: dict[int, Job] = {}
         self._fields: set[str] = set(ALWAYS_SAVED)
         self._events: list[JobEvent] = []
+        self._ended: list[tuple[Job, Message]] = []
 
     def move(
         self,
@@ -59,6 +63,7 @@ class History:
         if job.has_ended:
             job.ended_at = at
             job.reason = 0
+            self._ended.append((job, said))
         self.change(job, **changes)
         self.note(job, event.value, said.but(cause=cause) if cause else said, at=at, epoch=epoch)
 
@@ -79,6 +84,8 @@ class History:
         """Writes all collected changes and entries. After the transaction commits, notifies open pages."""
         update_rows(self._jobs.values(), sorted(self._fields))
         insert_rows(self._events)
+        ends = (event_of_end(job, sentence_of(said)) for job, said in self._ended)
+        announce_all(event for event in ends if event is not None)
         topics: dict[str, None] = {}
         for service_id in {job.service_id for job in self._jobs.values() if job.service_id}:
             wake_service(service_id)
@@ -95,6 +102,7 @@ class History:
         pubsub.publish(*topics)
         self._jobs.clear()
         self._events.clear()
+        self._ended.clear()
 
 
 def note_now(job: Job, kind: str, said: Message, *, at: datetime) -> None:

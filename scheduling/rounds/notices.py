@@ -8,16 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
-from django.conf import settings
 
-from accounting.models import Membership, User
-from accounting.notifications import mail
 from fairshare import model as fs
 from fairshare.guarantees import lent_to
 from scheduling.core import pubsub
+from scheduling.core.announcing import announce_warning
 from scheduling.core.event_texts import sentence_of
 from scheduling.leases.causes import Causes
-from scheduling.models import Cluster, Job, JobEvent, Lease, ServiceEvent
+from scheduling.models import Cluster, JobEvent, Lease, ServiceEvent
 from scheduling.models.event_codes import EventCode, Message, ServiceEventKind
 from scheduling.shares.snapshot import SnapshotIndex
 
@@ -67,7 +65,6 @@ def _warn(noticed: Sequence[tuple[Lease, dict[str, Any]]], now: datetime, ends: 
         if job.pk in known_jobs:
             continue
         said = Message.of(EventCode.CLAIM_WARNED, at=ends.isoformat(), **beyond)
-        text = sentence_of(said)
         events.append(JobEvent.of(job, WARNED, said, at=now, epoch=lease.epoch))
         if job.service is not None:
             of_services.append(
@@ -76,23 +73,12 @@ def _warn(noticed: Sequence[tuple[Lease, dict[str, Any]]], now: datetime, ends: 
                 )
             )
         if job.service_id is None or job.service_id not in told:
-            _write_to_people(job, text)
+            page = f"/services/{job.service_id}" if job.service_id else f"/sessions/{job.pk}"
+            key = f"claim:{now.isoformat()}"
+            announce_warning(job, "May be preempted", sentence_of(said), key=key, path=f"{page}/")
         told.add(job.service_id)
     JobEvent.objects.bulk_create(events)
     ServiceEvent.objects.bulk_create(of_services)
-
-
-def _write_to_people(job: Job, said: str) -> None:
-    """Sends the text `said` as a mail to the job's owner and to the managers of its team."""
-    managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
-    people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
-    page = f"services/{job.service_id}" if job.service_id else f"sessions/{job.pk}"
-    mail.write(
-        people,
-        subject=f"May be preempted: {job.name}",
-        text=f"The job {job.name} of {job.owner.get_username()} in {job.tenant.name} is running. {said}.\n\n"
-        f"{settings.PUBLIC_URL}/{page}/\n",
-    )
 
 
 def notices_over(cluster: Cluster, now: datetime) -> bool:

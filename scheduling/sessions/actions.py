@@ -19,6 +19,8 @@ from accounting.access import audit
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Tenant, User
+from scheduling.core.announcing import announce_to_owner
+from scheduling.core.event_texts import sentence_of
 from scheduling.jobs.actions import cancel_within
 from scheduling.jobs.code_from_git import fetches_code
 from scheduling.jobs.programs import check_program
@@ -138,19 +140,25 @@ def step_session(*, session_id: int) -> Step:
         case Step.WARN_IDLE:
             session.warned_at = now
             left = _minutes(replace(clocks, idle_warned=timedelta(0)).idle_left)
-            note_now(job, "warned", Message.of(EventCode.SESSION_IDLE_WARNED, minutes=left), at=now)
+            said = Message.of(EventCode.SESSION_IDLE_WARNED, minutes=left)
+            _warn(job, said, now, "idle")
         case Step.WARN_END:
             session.end_warned_at = now
             ends = replace(clocks, end_warned=now).ends
             left = _minutes(ends - now if ends else timedelta(0))
             said = Message.of(EventCode.SESSION_END_WARNED, hours=session.longest_hours, minutes=left)
-            note_now(job, "warned", said, at=now)
+            _warn(job, said, now, "end")
         case Step.STOP_IDLE:
             _stop(job, "idle", Message.of(EventCode.SESSION_IDLE, minutes=session.idle_minutes))
         case Step.STOP_END:
             _stop(job, "longest", Message.of(EventCode.SESSION_OVER, hours=session.longest_hours))
     session.save(update_fields=["warned_at", "end_warned_at"])
     return step
+
+
+def _warn(job: Job, said: Message, now: datetime, what: str) -> None:
+    note_now(job, "warned", said, at=now)
+    announce_to_owner(job, "Session stops soon", sentence_of(said), key=f"{what}:{now.isoformat()}")
 
 
 def clocks_of(session: Session, job: Job, now: datetime) -> Clocks:

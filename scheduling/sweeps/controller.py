@@ -24,6 +24,7 @@ from accounting.core.errors import NotAllowed, Refused
 from scheduling.backends.base import Backend, BackendError
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.core import pubsub
+from scheduling.core.announcing import announce_end_of_sweep
 from scheduling.core.enqueue import want_rounds
 from scheduling.core.locks import lock_schedule
 from scheduling.jobs.actions import cancel_waiting_within, cancel_within
@@ -145,6 +146,7 @@ def _note(sweep: Sweep) -> None:
         sweep.ended_at = now_from_database()
         if sweep.state == Sweep.State.RUNNING:
             sweep.state = Sweep.State.FINISHED
+        announce_end_of_sweep(sweep)
     sweep.save(update_fields=["counts", "ended_at", "metric_names", "state", "stopped_by", "trouble"])
     pubsub.publish(f"jobs:{sweep.tenant_id}")
 

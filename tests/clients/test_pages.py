@@ -71,7 +71,9 @@ def test_pages_show_the_commands_for_what_they_show(scene: Scene, browser_of) ->
     browser = browser_of(scene.people.bob)
     job = scene.job.pk
     for address, expected in {
-        f"/jobs/{job}/": [f"fairlot {verb} {job}" for verb in ("show", "why", "logs -f", "cancel")],
+        f"/jobs/{job}/": [
+            f"fairlot {verb} {job}" for verb in ("show", "why", "logs -f", "cancel", "notify follow")
+        ],
         f"/jobs/{job}/log/": [f"fairlot logs {how} {job}" for how in ("-f", "--all", "--grep TEXT -C 3")],
         "/jobs/?state=running&owner=me&q=a%22%3Cb": ["fairlot list --state running --mine --search 'a\"<b'"],
         "/share/?team=astro": ["fairlot share --team astro"],

@@ -157,6 +157,23 @@ class CapacityOfGeneration(TypedDict):
     currency: str
 
 
+class Changed(TypedDict):
+    changed: int
+
+
+class Channel(TypedDict):
+    id: int
+    kind: Literal["slack", "teams", "webhook"]
+    name: str
+    team: str
+    host: str
+    signing_key: str | None
+    state: Literal["new", "works", "fails", "paused"]
+    error: str
+    sent_at: str | None
+    failing_since: str | None
+
+
 class Cluster(TypedDict):
     name: str
     paused: bool
@@ -744,6 +761,37 @@ class NodeState(TypedDict):
     drain_deadline: str | None
 
 
+class Notification(TypedDict):
+    id: int
+    event: Literal[
+        "job.failed",
+        "job.ended",
+        "job.waiting",
+        "job.warned",
+        "sweep.ended",
+        "budget.warning",
+        "request.open",
+        "request.answered",
+        "channel.failed",
+    ]
+    title: str
+    text: str
+    team: str
+    job: int | None
+    path: str
+    at: str
+    read_at: str | None
+
+
+class Notifications(TypedDict):
+    """A page of notifications, newest first. To get the next page, call the endpoint again with the parameter `before`
+    set to `next`, which is null on the last page."""
+
+    notifications: list[Notification]
+    unread: int
+    next: int | None
+
+
 class Pipeline(TypedDict):
     id: int
     name: str
@@ -876,6 +924,31 @@ class Request(TypedDict):
     overtaken_at: str | None
     ended_at: str | None
     ending: str
+
+
+class Rule(TypedDict):
+    about: Literal["me", "team", "job"]
+    team: str
+    job: int | None
+    events: list[
+        Literal[
+            "job.failed",
+            "job.ended",
+            "job.waiting",
+            "job.warned",
+            "sweep.ended",
+            "budget.warning",
+            "request.open",
+            "request.answered",
+            "channel.failed",
+        ]
+    ]
+    way: Literal["bell", "mail", "channel"]
+    channel: int | None
+    rhythm: Literal["at_once", "hourly", "daily"]
+    wait_minutes: Literal[15, 60, 240, 1440]
+    id: int
+    is_of_team: bool
 
 
 class Schedule(TypedDict):
@@ -1352,6 +1425,11 @@ class TeamWithoutResult(TypedDict):
 
     team: str
     why: str
+
+
+class Tested(TypedDict):
+    works: bool
+    error: str
 
 
 class Trade(TypedDict):

@@ -1337,6 +1337,121 @@ def unsubscribe(subscription_id: int) -> Call[None]:
     return Call("DELETE", filled("/subscriptions/{subscription_id}", subscription_id=subscription_id))
 
 
+def list_notifications(
+    *, unread: bool | None = None, before: int | None = None, limit: int | None = None
+) -> Call[answers.Notifications]:
+    """Returns the caller's notifications, newest first.
+
+    With `unread=true`, leaves out those that were read. With `before`, returns only those with smaller ids.
+    """
+    return Call("GET", "/notifications", query=given(unread=unread, before=before, limit=limit))
+
+
+def mark_notifications(
+    *, ids: list[int] | Unset | None = UNSET, read: bool | Unset = UNSET
+) -> Call[answers.Changed]:
+    """Marks notifications of the caller as read, or as unread.
+
+    Returns how many changed.
+    """
+    return Call("POST", "/notifications/read", body=set_fields(ids=ids, read=read))
+
+
+def list_notification_rules() -> Call[list[answers.Rule]]:
+    """Returns the caller's rules, and the rules of the channels of teams that the caller manages.
+
+    A caller without a rule about `me` in a place has the usual one there: in the bell, all events; by mail, warnings,
+    budgets and requests.
+    """
+    return Call("GET", "/notification-rules")
+
+
+def set_notification_rule(
+    *,
+    events: list[
+        Literal[
+            "job.failed",
+            "job.ended",
+            "job.waiting",
+            "job.warned",
+            "sweep.ended",
+            "budget.warning",
+            "request.open",
+            "request.answered",
+            "channel.failed",
+        ]
+    ],
+    about: Literal["me", "team", "job"] | Unset = UNSET,
+    team: str | Unset = UNSET,
+    job: int | Unset | None = UNSET,
+    way: Literal["bell", "mail", "channel"] | Unset = UNSET,
+    channel: int | Unset | None = UNSET,
+    rhythm: Literal["at_once", "hourly", "daily"] | Unset = UNSET,
+    wait_minutes: Literal[15, 60, 240, 1440] | Unset = UNSET,
+) -> Call[answers.Rule]:
+    """Sets which events the caller wants to know about a subject in one place.
+
+    Replaces an earlier rule about both.
+
+    A rule that posts to a channel of a team belongs to the team, and must be about it.
+    """
+    return Call(
+        "PUT",
+        "/notification-rules",
+        body=set_fields(
+            about=about,
+            team=team,
+            job=job,
+            events=events,
+            way=way,
+            channel=channel,
+            rhythm=rhythm,
+            wait_minutes=wait_minutes,
+        ),
+    )
+
+
+def remove_notification_rule(rule_id: int) -> Call[None]:
+    """Removes a rule."""
+    return Call("DELETE", filled("/notification-rules/{rule_id}", rule_id=rule_id))
+
+
+def list_notification_channels() -> Call[list[answers.Channel]]:
+    """Returns the caller's channels, and those of the teams that the caller manages."""
+    return Call("GET", "/notification-channels")
+
+
+def create_notification_channel(
+    *, kind: Literal["slack", "teams", "webhook"], name: str, url: str, team: str | Unset = UNSET
+) -> Call[answers.Channel]:
+    """Creates a channel that belongs to the caller, or to a team that the caller manages."""
+    return Call("POST", "/notification-channels", body=set_fields(kind=kind, name=name, url=url, team=team))
+
+
+def change_notification_channel(
+    channel_id: int, *, name: str, url: str | Unset | None = UNSET
+) -> Call[answers.Channel]:
+    """Changes the name of a channel and, if `url` is given, its address."""
+    return Call(
+        "PUT",
+        filled("/notification-channels/{channel_id}", channel_id=channel_id),
+        body=set_fields(name=name, url=url),
+    )
+
+
+def remove_notification_channel(channel_id: int) -> Call[None]:
+    """Removes a channel with its rules."""
+    return Call("DELETE", filled("/notification-channels/{channel_id}", channel_id=channel_id))
+
+
+def test_notification_channel(channel_id: int) -> Call[answers.Tested]:
+    """Posts a test to a channel, and returns whether the channel took it.
+
+    A success resumes a paused channel.
+    """
+    return Call("POST", filled("/notification-channels/{channel_id}/test", channel_id=channel_id))
+
+
 def get_sharing_anomalies(
     *,
     team: str | None = None,
@@ -2385,6 +2500,16 @@ class Operations:
     list_subscriptions = Method(list_subscriptions)
     subscribe = Method(subscribe)
     unsubscribe = Method(unsubscribe)
+    list_notifications = Method(list_notifications)
+    mark_notifications = Method(mark_notifications)
+    list_notification_rules = Method(list_notification_rules)
+    set_notification_rule = Method(set_notification_rule)
+    remove_notification_rule = Method(remove_notification_rule)
+    list_notification_channels = Method(list_notification_channels)
+    create_notification_channel = Method(create_notification_channel)
+    change_notification_channel = Method(change_notification_channel)
+    remove_notification_channel = Method(remove_notification_channel)
+    test_notification_channel = Method(test_notification_channel)
     get_sharing_anomalies = Method(get_sharing_anomalies)
     get_sharing_anomalies_file = Method(get_sharing_anomalies_file)
     start_analysis = Method(start_analysis)

@@ -4,7 +4,7 @@ configured.
 The API refuses a subscription by mail with the same sentence.
 """
 
-from scheduling.core import encryption
+from accounting.core import encryption
 from tests.portal.scene import Scene
 
 NO_MAIL = "This portal cannot send mail, because no mail server is configured."

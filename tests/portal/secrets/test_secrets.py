@@ -9,9 +9,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from accounting.core.encryption import unseal
 from accounting.models import AuditEvent, User
 from portal.submit.fields import Fields
-from scheduling.core.encryption import unseal
 from scheduling.jobs.secrets import create_secret
 from scheduling.models import Job, Secret
 from scheduling.spec.job_spec import JobSpec

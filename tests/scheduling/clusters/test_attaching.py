@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from django.db import connection, connections, transaction
 
+from accounting.core.encryption import seal
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import LedgerTransaction
 from scheduling.backends.base import End, Phase
 from scheduling.clusters.attaching import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
-from scheduling.core.encryption import seal
 from scheduling.core.locks import lock_schedule
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Cluster, ClusterAccess, Job, Round, ShareBalance, ShareInterval, Trade

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
-from accounting.models import AuditEvent, Mail, User
+from accounting.models import AuditEvent, User
 from scheduling import tasks
 from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.idle.actions import (
@@ -28,6 +28,7 @@ from scheduling.idle.actions import (
 from scheduling.idle.steps import STALE, Idleness, Step, Terms
 from scheduling.models import GpuUse, IdleRule, Job, JobEvent
 from tests.accounting.ledger.test_at_once import at_once
+from tests.notified import mails
 from tests.scheduling.world import World, start, world
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -298,10 +299,10 @@ def test_the_owner_and_managers_are_warned_once_and_then_it_is_stopped_once(lab:
     assert told(job) == [
         "The job's GPUs have been idle for 31 min: the job is stopped after another 10 min without use"
     ]
-    mails = Mail.objects.order_by("address")
-    assert [the_mail.address for the_mail in mails] == ["alice@example.org", "bob@example.org"]
-    assert job.name in mails[0].subject
-    assert f"/jobs/{job.pk}/" in mails[0].text
+    sent = mails().order_by("address")
+    assert [the_mail.address for the_mail in sent] == ["alice@example.org", "bob@example.org"]
+    assert job.name in sent[0].subject
+    assert f"/jobs/{job.pk}/" in sent[0].text
     later(11 * MINUTE)
     idle(lab, job, 45 * MINUTE)
     for _ in range(3):
@@ -455,7 +456,7 @@ def test_a_step_that_dies_is_made_again_by_the_next(lab: World, monkeypatch: pyt
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("scheduling.idle.actions.mail.write", die)
+        patched.setattr("scheduling.idle.actions.announce_warning", die)
         with pytest.raises(KeyboardInterrupt):
             step_idle(job_id=job.pk)
     assert told(job) == []

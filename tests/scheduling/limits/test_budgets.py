@@ -43,6 +43,7 @@ from scheduling.limits.budget_status import outlooks
 from scheduling.models import Lease
 from tests import make
 from tests.accounting.ledger.test_at_once import at_once
+from tests.notified import mails
 from tests.scheduling.world import World, start, world
 
 PRIVATE = (
@@ -105,11 +106,11 @@ def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
         tasks.watch_budgets()
     assert set(BudgetWarning.objects.values_list("threshold", flat=True)) == {"50", "80"}
     # Alice manages Astro but not Uni, whose budget it is
-    assert list(Mail.objects.values_list("address", flat=True)) == []
+    assert list(mails().values_list("address", flat=True)) == []
     make.membership(lab.people.alice, lab.people.uni, role="manager")
     spend(lab, "101")
     tasks.watch_budgets()
-    [the_mail] = Mail.objects.all()
+    [the_mail] = mails().all()
     assert the_mail.subject == "[Fairlot] Budget of Uni: spending reached 100 % of the budget"
     assert the_mail.text.startswith("Uni has spent 101.0")
 
@@ -170,7 +171,7 @@ def test_a_budget_that_is_removed_and_set_again_warns_once_and_sends_what_waits(
     assert taken == [URL]
     again = budget(lab, tenant=lab.people.astro, percentages=[80], webhook_url=URL)
     tasks.watch_budgets()
-    assert (BudgetWarning.objects.count(), Mail.objects.count(), WebhookCall.objects.count()) == (1, 1, 1)
+    assert (BudgetWarning.objects.count(), mails().count(), WebhookCall.objects.count()) == (1, 1, 1)
     assert again.signing_key() != made.signing_key()
     assert AuditEvent.objects.filter(verb="budget.set").first().before == {}
 
@@ -242,7 +243,7 @@ def test_it_is_warned_of_by_forecast(lab: World) -> None:
     tasks.watch_budgets()
     warning = made.warnings.get()
     assert (warning.threshold, 100 < warning.forecast < 106) == ("forecast", True)
-    assert "the team will have spent 10" in Mail.objects.get().text
+    assert "the team will have spent 10" in mails().get().text
 
 
 class TestJustEnded:
@@ -278,7 +279,7 @@ class TestJustEnded:
         warning = made.warnings.get()
         assert (warning.threshold, warning.begins) == ("90", ends - timedelta(days=90))
         assert float(warning.spent) == pytest.approx(8.8, rel=0.01)
-        the_mail = Mail.objects.get()
+        the_mail = mails().get()
         assert the_mail.subject == "[Fairlot] Budget of Astro: spending reached 90 % of the budget"
         assert "Budget period: " in the_mail.text
         assert json.loads(WebhookCall.objects.get().body)["ends"] == ends.isoformat()[:23] + "Z"
@@ -309,8 +310,8 @@ class TestJustEnded:
         made = self.long_set(lab, "8.00", ends, percentages=[999], by_forecast=True)
         tasks.watch_budgets()
         assert made.warnings.get().threshold == "forecast"
-        assert Mail.objects.get().subject == "[Fairlot] Budget of Astro: spending exceeded the budget"
-        assert " of 8.00 EUR. The budget period has ended." in Mail.objects.get().text
+        assert mails().get().subject == "[Fairlot] Budget of Astro: spending exceeded the budget"
+        assert " of 8.00 EUR. The budget period has ended." in mails().get().text
 
     def test_a_budget_created_after_a_period_does_not_warn_about_it(self, lab: World) -> None:
         budget(lab, "5", tenant=lab.people.astro)
@@ -354,7 +355,7 @@ def test_workers_at_once_warn_once(settings) -> None:
     made = budget(lab, tenant=lab.people.astro, webhook_url=URL)
     spend(lab, "90")
     assert at_once(*[lambda: warn_of_budget(stands=outlooks(pk=made.pk)[0])] * 3) == [None] * 3
-    assert (BudgetWarning.objects.count(), Mail.objects.count(), WebhookCall.objects.count()) == (1, 1, 1)
+    assert (BudgetWarning.objects.count(), mails().count(), WebhookCall.objects.count()) == (1, 1, 1)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -617,7 +618,7 @@ class TestWebhooks:
             WebhookCall.objects.create(budget=made, url=URL, nonce=made.nonce, body="{}", written_at=at)
             Mail.objects.create(address="alice@example.org", subject=str(age), text="", written_at=at)
         accounting_tasks.empty_outboxes()
-        assert (Mail.objects.get().subject, WebhookCall.objects.count()) == ("29", 1)
+        assert (mails().get().subject, WebhookCall.objects.count()) == ("29", 1)
 
     def test_a_webhook_that_never_succeeds_is_given_up(self, lab: World, monkeypatch) -> None:
         made = budget(lab, webhook_url=URL)

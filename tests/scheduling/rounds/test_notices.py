@@ -11,7 +11,6 @@ from django.db import connection
 
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
-from accounting.models import Mail
 from scheduling.clusters.actions import update_cluster
 from scheduling.core.event_texts import text_of
 from scheduling.models import Cluster, Job, JobEvent, Lease, Round
@@ -19,6 +18,7 @@ from scheduling.models.event_codes import Cause
 from scheduling.rounds.actions import due_kind
 from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import JobSpec
+from tests.notified import mails
 from tests.scheduling.world import World, world
 
 NOTICE = timedelta(seconds=60)
@@ -110,7 +110,7 @@ def test_a_session_beyond_the_guarantee_is_warned_and_goes_once_its_notice_is_ov
     text = text_of(JobEvent.objects.get(job=mine[2], kind="warned_of_claims"))
     assert "bob has 3 GPUs, of which 2 are guaranteed" in text
     assert not any("astro" in text_of(event) for event in JobEvent.objects.filter(job__in=claims))
-    assert Mail.objects.get().subject == "[Fairlot] May be preempted: notes-2"
+    assert mails().get().subject == "[Fairlot] May be preempted: notes-2"
     wait(lab, NOTICE / 2)
     assert due(lab) is None
     lab.quantum()

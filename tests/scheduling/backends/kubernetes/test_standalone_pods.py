@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 
+from accounting.core.encryption import seal
 from accounting.core.errors import NotAllowed
 from scheduling.backends.base import End, Phase
 from scheduling.clusters.attaching import set_bare_pods
-from scheduling.core.encryption import seal
 from scheduling.jobs.secrets import create_secret
 from scheduling.models import Cluster, ClusterAccess, Job
 from scheduling.models.event_codes import EventCode

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from accounting.core.encryption import SealError, reseal, seal, unseal
 from accounting.models import AuditEvent
-from scheduling.core.encryption import SealError, reseal, seal, unseal
 from scheduling.models import Cluster, ClusterAccess
 
 OLD, NEW, OTHER = ("old-" * 10, "new-" * 10, "other-" * 8)

@@ -1,0 +1,135 @@
+"""Announces events of jobs and sweeps to the users who want to know them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import CharField, Exists, OuterRef, Q, Value
+from django.db.models.functions import Cast, Concat
+
+from accounting.core.clock import now_from_database
+from accounting.core.wording import counted
+from accounting.models import Membership, NotificationEvent, NotificationRule
+from accounting.models.notifications import USUAL_WAIT, WAITS, EventKind
+from accounting.notifications.events import announce, announce_all
+from scheduling.core.event_texts import minutes_or_hours
+from scheduling.models import Job, Sweep
+
+MOST_WAITS = 500  # events in one transaction; the next run of the task continues
+
+
+def event_of_end(job: Job, said: str) -> NotificationEvent | None:
+    """Returns the unsaved event that says how a job ended. None for a replica, which its service replaces.
+
+    `said`: the sentence in the job's history. Reads only columns of the job itself.
+    """
+    if job.kind == Job.Kind.REPLICA:
+        return None
+    is_failed = job.state == Job.State.FAILED
+    return NotificationEvent.about(
+        EventKind.JOB_FAILED if is_failed else EventKind.JOB_ENDED,
+        f"job:{job.pk}:ended",
+        tenant_id=job.tenant_id,
+        concerns=[] if job.sweep_id else [job.owner_id],
+        actor_name=str(job.end_detail.get("user") or "") if job.end_code else "",
+        job_id=job.pk,
+        is_part=job.sweep_id is not None,
+        title=f"{job.name} {'failed' if is_failed else job.get_state_display().lower()}",
+        text=said,
+        path=page_of(job),
+    )
+
+
+def announce_warning(job: Job, what: str, said: str, *, key: str, path: str = "") -> None:
+    """Announces a warning to the owner of a job and to the managers of its team.
+
+    `what`: the first words of the title. `key`: names the warning among those of the job. `path`: the page about it; by
+    default the page of the job.
+    """
+    managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
+    announce(
+        EventKind.JOB_WARNED,
+        f"job:{job.pk}:{key}",
+        tenant=job.tenant,
+        concerns=sorted({job.owner_id, *managers.values_list("user_id", flat=True)}),
+        job_id=job.pk,
+        title=f"{what}: {job.name}",
+        text=f"The job {job.name} of {job.owner.get_username()} in {job.tenant.name} is running. {said}.",
+        path=path or page_of(job),
+    )
+
+
+def announce_to_owner(job: Job, what: str, said: str, *, key: str) -> None:
+    """Announces a warning to the owner of a job alone. The arguments are those of `announce_warning`."""
+    announce(
+        EventKind.JOB_WARNED,
+        f"job:{job.pk}:{key}",
+        tenant=job.tenant,
+        concerns=[job.owner_id],
+        job_id=job.pk,
+        title=f"{what}: {job.name}",
+        text=f"{said}.",
+        path=page_of(job),
+    )
+
+
+def announce_end_of_sweep(sweep: Sweep) -> None:
+    """Announces that all members of a sweep have ended. If failed members run again, their end is another event."""
+    counts = [f"{count} {name}" for name, count in sorted(sweep.counts.items()) if count]
+    announce(
+        EventKind.SWEEP_ENDED,
+        f"sweep:{sweep.pk}:{sweep.ended_at and sweep.ended_at.isoformat()}",
+        tenant=sweep.tenant,
+        concerns=[sweep.owner_id],
+        title=f"Sweep {sweep.name} {sweep.get_state_display().lower()}",
+        text=f"All members of the sweep have ended: {', '.join(counts)}." if counts else "",
+        path=f"/sweeps/{sweep.pk}/",
+    )
+
+
+def announce_waits() -> int:
+    """Announces the jobs that have waited longer than some rule asks for. Returns their number.
+
+    A job that has never run waits from its submit on; any other job from the time at which it lost its GPUs. Each
+    attempt has one event for each waiting time, even if this function runs twice at the same time.
+    """
+    asked = set(
+        NotificationRule.objects.filter(kinds__contains=[EventKind.JOB_WAITING]).values_list(
+            "wait_minutes", flat=True
+        )
+    )
+    return sum(_announce_waits(minutes) for minutes in WAITS if minutes in asked | {USUAL_WAIT})
+
+
+@transaction.atomic(durable=True)
+def _announce_waits(minutes: int) -> int:
+    now = now_from_database()
+    text = CharField()
+    key = Concat(Value("job:"), Cast("pk", text), Value(":waits:"), Cast("epoch", text), Value(f":{minutes}"))
+    never_ran = Q(first_started_at=None, created_at__lte=now - timedelta(minutes=minutes))
+    stopped = Q(first_started_at__isnull=False, state_since__lte=now - timedelta(minutes=minutes))
+    jobs = Job.objects.waiting().exclude(kind=Job.Kind.REPLICA).filter(never_ran | stopped).annotate(key=key)
+    known = NotificationEvent.objects.filter(key=OuterRef("key"))
+    found = list(jobs.filter(~Exists(known)).defer("spec").order_by("pk")[:MOST_WAITS])
+    announce_all(_event_of_wait(job, minutes) for job in found)
+    return len(found)
+
+
+def _event_of_wait(job: Job, minutes: int) -> NotificationEvent:
+    return NotificationEvent.about(
+        EventKind.JOB_WAITING,
+        f"job:{job.pk}:waits:{job.epoch}:{minutes}",
+        tenant_id=job.tenant_id,
+        concerns=[] if job.sweep_id else [job.owner_id],
+        job_id=job.pk,
+        is_part=job.sweep_id is not None,
+        waited_minutes=minutes,
+        title=f"{job.name} has waited for {minutes_or_hours(minutes * 60)}",
+        text=f"The job waits for {counted(job.gpus, 'GPU')}. Its page says why, and what would help.",
+        path=page_of(job),
+    )
+
+
+def page_of(job: Job) -> str:
+    return f"/sessions/{job.pk}/" if job.kind == Job.Kind.SESSION else f"/jobs/{job.pk}/"
