@@ -76,7 +76,7 @@ def test_each_role_has_its_own_image_command_and_resources(rig: Rig, nodes: list
     assert images == ["example/worker", "example/worker", "example/ps"]
     assert ps["spec"]["containers"][0]["command"][-1] == "run ps"
     limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in (first, ps)]
-    assert limits == [{objects.NVIDIA: "2"}, {"cpu": "1", "memory": "1Gi"}]
+    assert limits == [{objects.NVIDIA: "2"}, {"cpu": "1", "memory": str(2**30)}]
 
     name, name_of_ps = objects.job_name(gang.job_id), objects.job_name(gang.job_id, 1)
     addresses = {"worker": [f"{name}-{index}.{name}:2223" for index in range(2)]}
