@@ -24,7 +24,7 @@ from accounting.actions.users import Credentials, create_user_within
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.wording import counted
-from accounting.models import Invitation, Mail, Membership, Tenant, User
+from accounting.models import AuditEvent, Invitation, Mail, Membership, Tenant, User
 from accounting.notifications.mail import why_mail_is_off, write_link
 
 LONGEST_DAYS = 90
@@ -112,12 +112,17 @@ def accept_invitation(*, actor: User, token: str) -> Membership:
     """Makes the actor a member of the team to which the token invites. Returns the membership.
 
     A member who accepts keeps the present role, and uses nothing up; so accepting twice is the same as accepting once.
-    Raises Refused if the invitation is not valid.
+    Raises Refused if the invitation is not valid, and if the actor was removed from the team after it was made: a link
+    for several people must not undo a removal.
     """
     if actor.is_anonymous or not actor.is_active:
         raise NotAllowed("Only a signed-in, active user can accept an invitation.")
     held = _locked(token)
     present = Membership.objects.filter(user=actor, tenant=held.tenant).select_related("tenant").first()
+    if present is None and _was_removed(actor, held):
+        raise Refused(
+            "You were removed from this team after the invitation was made. Ask for a new invitation."
+        )
     return present or _join(held, actor)
 
 
@@ -162,6 +167,18 @@ def _locked(token: str) -> Invitation:
 def _may_invite(invitation: Invitation) -> bool:
     who = invitation.invited_by
     return who is None or may(who, "member.change", invitation.tenant)
+
+
+def _was_removed(user: User, invitation: Invitation) -> bool:
+    """Returns whether the user was removed from the team since the invitation was made."""
+    removals = AuditEvent.objects.filter(
+        verb="member.remove",
+        target_type="user",
+        target_id=str(user.pk),
+        tenant=invitation.tenant,
+        at__gte=invitation.created_at,
+    )
+    return removals.exists()
 
 
 def _join(held: Invitation, user: User) -> Membership:

@@ -14,6 +14,7 @@ from django.db import transaction
 from accounting.access import audit
 from accounting.access.permissions import require
 from accounting.actions.checks import check_choice, check_fields, check_name, refused_if_taken
+from accounting.actions.notifications import forget_unseen
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import User
 
@@ -85,6 +86,7 @@ def set_portal_role(*, actor: User | None, user: User, portal_role: str) -> User
         _require_another_admin(user)
     before, user.portal_role = user.portal_role, portal_role
     user.save(update_fields=["portal_role"])
+    forget_unseen(user)
     audit.record(
         actor=actor,
         verb="user.set_portal_role",

@@ -74,8 +74,13 @@ def decide_login(
 ) -> TerminalLogin:
     """Allows or denies the login with this code, in the name of the actor, whose token the program then gets.
 
-    Raises Refused if no such login waits, or if the actor could not have a token with these scopes and days.
+    Raises Refused if no such login waits, or if the actor could not have a token with these scopes and days. Raises
+    NotAllowed if the actor's password has changed since `actor` was read.
     """
+    # The lock makes the answer and a change of the password follow each other, which ends all answers before it.
+    user = User.objects.select_for_update().get(pk=actor.pk)
+    if user.password != actor.password:
+        raise NotAllowed("Your password was changed in the meantime. Sign in again.")
     waiting = TerminalLogin.objects.live(LIFETIME).filter(user=None).select_for_update()
     login = waiting.filter(user_code=read_code(user_code)).first()
     if login is None:
@@ -83,7 +88,7 @@ def decide_login(
             "No login waits with this code. Codes end after ten minutes. Run the program again.", "code"
         )
     if allowed:
-        check_token(actor, name=login.token_name, scopes=scopes, days=days)
+        check_token(user, name=login.token_name, scopes=scopes, days=days)
     login.user, login.is_allowed, login.scopes, login.days = actor, allowed, list(scopes), days
     login.save(update_fields=["user", "is_allowed", "scopes", "days"])
     record(
@@ -101,11 +106,16 @@ def redeem_login(*, device_code: str) -> tuple[Answer, str]:
 
     The token is handed over once. After that, and for an unknown code, the login counts as expired.
     """
-    login = (
-        TerminalLogin.objects.live(LIFETIME).select_for_update().filter(digest=_digest(device_code)).first()
-    )
-    if login is None or login.user is None:
-        return (Answer.EXPIRED if login is None else Answer.WAITING), ""
+    asked = TerminalLogin.objects.live(LIFETIME).filter(digest=_digest(device_code))
+    decided_by = asked.values_list("user", flat=True).first()
+    if decided_by is not None:
+        # Before the login, in the order of those who revoke all tokens of the user.
+        User.objects.select_for_update().get(pk=decided_by)
+    login = asked.select_for_update(of=("self",)).first()
+    if login is None:
+        return Answer.EXPIRED, ""
+    if login.user is None or decided_by is None:
+        return Answer.WAITING, ""
     login.delete()
     if not login.is_allowed:
         return Answer.DENIED, ""

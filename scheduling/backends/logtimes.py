@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 RECORD = struct.Struct("<QQI")  # offset in bytes, milliseconds of Unix time, attempt
-LATEST = 253_402_300_799_999  # the last millisecond of the year 9999
+LATEST = 253_402_214_399_999  # a day before the end of the year 9999, so that every time zone has it
 MOST_BYTES = 64 * 1024 * 1024  # of the file; later lines then have the time of its last record
 
 

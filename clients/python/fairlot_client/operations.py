@@ -1417,7 +1417,10 @@ def remove_notification_rule(rule_id: int) -> Call[None]:
 
 
 def list_notification_channels() -> Call[list[answers.Channel]]:
-    """Returns the caller's channels, and those of the teams that the caller manages."""
+    """Returns the caller's channels, and those of the teams that the caller manages.
+
+    Only the answers that create or change a channel have its `signing_key`, which tokens that only read must not get.
+    """
     return Call("GET", "/notification-channels")
 
 

@@ -13,7 +13,9 @@ from django.http import Http404, HttpResponse
 from ninja import Router
 from ninja.responses import Status
 
-from portal.api.compatible.conversion import asked_place, converted, resources_of
+from accounting.core.errors import Refused
+from accounting.models import Membership, Tenant
+from portal.api.compatible.conversion import asked_place, body_of, converted, resources_of
 from portal.user_request import ApiRequest
 from scheduling.importers.report import Work, WorkKind
 from scheduling.jobs.actions import cancel_job
@@ -45,12 +47,13 @@ def search(request: ApiRequest, name: str = "", command: str = "", any: str = ""
 @router.post("/iso8601", response={204: None}, url_name="chronos_iso8601")
 def create(request: ApiRequest) -> Status[Any]:
     """Creates a schedule, or replaces the newest one of this name. A job that is due once, at once, is submitted."""
-    work, _ = converted(request.body.decode(), "chronos")
+    work, _ = converted(body_of(request), "chronos")
     spec = JobSpec.parse(dict(work.spec))
+    own = Tenant.objects.visible_to(request.auth, role=Membership.Role.MEMBER)
     if work.kind is WorkKind.JOB:
         tenant, cluster = asked_place(request, work)
         submit_job(actor=request.auth, tenant=tenant, cluster=cluster, spec=spec)
-    elif (earlier := _seen(request).filter(name=work.name).first()) is not None:
+    elif (earlier := _newest(_seen(request).filter(name=work.name, tenant__in=own))) is not None:
         change_schedule(
             actor=request.auth, schedule=earlier, cluster=earlier.cluster, spec=spec, terms=_terms(work)
         )
@@ -101,10 +104,19 @@ def _seen(request: ApiRequest) -> QuerySet[Schedule]:
 
 
 def _schedule(request: ApiRequest, name: str) -> Schedule:
-    found = _seen(request).filter(name=name).first()
+    found = _newest(_seen(request).filter(name=name))
     if found is None:
         raise Http404
     return found
+
+
+def _newest(schedules: QuerySet[Schedule]) -> Schedule | None:
+    """Returns the newest of some schedules of one name. Raises Refused if they belong to several teams: a call must not
+    change the schedule of a team that its caller did not mean."""
+    teams = schedules.order_by().values_list("tenant", flat=True).distinct()[:2]
+    if len(teams) > 1:
+        raise Refused("Several of your teams have a schedule with this name. Name the team: ?team=…", "team")
+    return schedules.first()
 
 
 def _counted(schedules: QuerySet[Schedule]) -> Iterable[Any]:

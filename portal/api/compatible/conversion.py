@@ -9,6 +9,7 @@ from typing import Any
 from accounting.models import Tenant
 from portal.api.jobs.endpoints import place_of
 from portal.api.jobs.schemas import NewJob
+from portal.api.parsing import why_no_json
 from portal.submit.imported import known_generations, worst_first
 from portal.user_request import ApiRequest
 from scheduling.importers.registry import convert
@@ -25,6 +26,14 @@ class NotConverted(Exception):
     def __init__(self, lines: Sequence[Line]) -> None:
         super().__init__("; ".join(line.text for line in lines))
         self.lines = lines
+
+
+def body_of(request: ApiRequest) -> str:
+    """Returns the text of the body. Raises NotConverted if it is not UTF-8."""
+    try:
+        return request.body.decode()
+    except UnicodeDecodeError as error:
+        raise NotConverted([Line(Fate.REFUSED, "", "", why_no_json(error))]) from None
 
 
 def converted(text: str, name: str) -> tuple[Work, Conversion]:
@@ -58,8 +67,8 @@ def mapping_in(body: str) -> dict[str, Any]:
     """Returns the JSON object in a body. Raises NotConverted if the body is something else."""
     try:
         read = json.loads(body)
-    except ValueError as error:
-        raise NotConverted([Line(Fate.REFUSED, "", "", f"The body is not valid JSON: {error}.")]) from None
+    except (ValueError, RecursionError) as error:
+        raise NotConverted([Line(Fate.REFUSED, "", "", why_no_json(error))]) from None
     if not isinstance(read, dict):
         raise NotConverted([Line(Fate.REFUSED, "", "", "The body must be one JSON object.")])
     return read

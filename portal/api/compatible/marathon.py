@@ -18,6 +18,7 @@ from accounting.core.errors import Refused
 from portal.api.compatible.conversion import (
     NotConverted,
     asked_place,
+    body_of,
     converted,
     mapping_in,
     resources_of,
@@ -62,7 +63,7 @@ def apps(request: ApiRequest) -> dict[str, Any]:
 @router.post("/apps", response={201: dict[str, Any]}, url_name="marathon_apps")
 def create(request: ApiRequest) -> Status[Any]:
     """Creates a service. `fairlot` in the answer says which fields were changed or left out."""
-    return _create(request, request.body.decode())
+    return _create(request, body_of(request))
 
 
 @router.get("/apps/{path:app_id}/tasks", url_name="marathon_tasks")
@@ -91,7 +92,7 @@ def app(request: ApiRequest, app_id: str) -> dict[str, Any]:
 )
 def change(request: ApiRequest, app_id: str) -> Any:
     """Changes the given fields of a service, and leaves the others unchanged. Creates a service that does not exist."""
-    given = mapping_in(request.body.decode())
+    given = mapping_in(body_of(request))
     try:
         service = _service(request, app_id)
     except Http404:

@@ -103,9 +103,12 @@ def delete_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
 
 @router.get("/notification-channels", response=list[schemas.Channel], url_name="notification_channels")
 def channels(request: ApiRequest) -> list[dict[str, Any]]:
-    """Returns the caller's channels, and those of the teams that the caller manages."""
+    """Returns the caller's channels, and those of the teams that the caller manages.
+
+    Only the answers that create or change a channel have its `signing_key`, which tokens that only read must not get.
+    """
     found = NotificationChannel.objects.changeable_by(request.auth).select_related("tenant")
-    return [_show_channel(one) for one in found]
+    return [_show_channel(one) | {"signing_key": None} for one in found]
 
 
 @router.post("/notification-channels", response={201: schemas.Channel}, url_name="notification_channels")

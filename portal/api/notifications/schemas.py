@@ -98,7 +98,7 @@ class Channel(Schema):
     team: str = Field(description="Slug of the team that owns the channel; empty for the caller.")
     host: str = Field(description="Host of the address. The rest of the address is secret.")
     signing_key: str | None = Field(
-        description="Key that signs the calls of a `webhook`; null for other kinds."
+        description="Key that signs the calls of a `webhook`; null for other kinds, and in lists."
     )
     state: Literal["new", "works", "fails", "paused"] = Field(
         description="`paused`: a message was given up, so nothing is posted until a test succeeds."

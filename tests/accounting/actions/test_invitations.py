@@ -80,6 +80,17 @@ def test_an_invitation_ends_when_its_maker_may_no_longer_add_members(cast: Cast)
     assert accept(cast.charlie, made).tenant == cast.astro
 
 
+def test_the_link_that_a_member_came_by_does_not_undo_the_members_removal(cast: Cast) -> None:
+    made = actions.invite(actor=cast.alice, tenant=cast.astro, most_uses=5)
+    joined = accept(cast.charlie, made)
+    actions.remove_member(actor=cast.alice, membership=joined)
+    with pytest.raises(Refused, match="You were removed from this team"):
+        accept(cast.charlie, made)
+    assert accept(cast.ada, made).tenant == cast.astro
+    later = actions.invite(actor=cast.alice, tenant=cast.astro)
+    assert accept(cast.charlie, later).tenant == cast.astro
+
+
 def test_a_token_cannot_be_made_from_what_the_database_has(cast: Cast, settings) -> None:
     made = actions.invite(actor=cast.alice, tenant=cast.astro)
     token = token_of(made)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting import tasks
-from accounting.actions import change_membership, remove_member
+from accounting.actions import change_membership, remove_member, set_portal_role
 from accounting.actions.notifications import (
     mark_read,
     remove_channel,
@@ -152,6 +152,14 @@ def test_a_manager_who_becomes_a_member_loses_what_only_managers_see(cast: Cast)
     tasks.notify()
     change_membership(actor=cast.ada, membership=cast.alice.memberships.get(), role="member")
     assert (bells(cast.alice), User.objects.get(pk=cast.alice.pk).unread) == (["job"], 1)
+
+
+def test_an_operator_who_becomes_a_user_keeps_nothing_of_other_teams(cast: Cast) -> None:
+    happens(cast, concerns=[cast.olga.pk])
+    tasks.notify()
+    assert User.objects.get(pk=cast.olga.pk).unread == 1
+    set_portal_role(actor=cast.ada, user=cast.olga, portal_role=User.PortalRole.USER)
+    assert (bells(cast.olga), User.objects.get(pk=cast.olga.pk).unread) == ([], 0)
 
 
 def test_rules_choose_events_of_a_team_of_a_job_and_after_which_wait(cast: Cast) -> None:

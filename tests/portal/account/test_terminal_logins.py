@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.models.functions import Now
 from django.test import Client
 
-from accounting.core.errors import Refused
+from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent
 from portal.models import ApiToken, TerminalLogin
 from portal.tokens.actions import find_token, reset_password
@@ -91,6 +91,14 @@ def test_what_was_allowed_ends_when_all_tokens_are_revoked(scene: Scene) -> None
     allow(scene, begun)
     reset_password(actor=scene.people.ada, user=scene.people.bob)
     assert ask(begun) == {"state": "expired", "token": ""}
+
+
+def test_nothing_is_allowed_with_a_password_that_has_been_changed_meanwhile(scene: Scene) -> None:
+    begun = begin()
+    reset_password(actor=scene.people.ada, user=type(scene.people.bob).objects.get(pk=scene.people.bob.pk))
+    with pytest.raises(NotAllowed, match="Your password was changed"):
+        allow(scene, begun)  # with what was read before the change
+    assert ask(begun) == {"state": "waiting", "token": ""}
 
 
 def test_a_user_who_was_deactivated_gives_no_token(scene: Scene) -> None:

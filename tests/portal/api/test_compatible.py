@@ -11,7 +11,9 @@ from django.test import Client
 from portal.models import Scope
 from portal.tokens.actions import create_token
 from scheduling.models import Job, Schedule, Service
+from scheduling.schedules.actions import Terms, create_schedule
 from scheduling.spec.job_spec import JobSpec
+from tests import make
 from tests.portal.scene import Scene
 
 JSON = "application/json"
@@ -101,6 +103,7 @@ def test_a_put_creates_an_app_that_does_not_exist(call) -> None:
         ({"id": "job", "cmd": "python train.py"}, 422, "The app has no port"),
         ([APP, APP | {"id": "other"}], 422, "Send one app"),
         ("{", 422, ""),
+        (b"\xff{}", 422, "The body is not UTF-8"),
         (APP | {"id": "{service}"}, 409, "already has a service"),
     ],
 )
@@ -134,6 +137,41 @@ def test_jobs_of_chronos_are_schedules(scene: Scene, call) -> None:
     assert call("delete", "/v1/scheduler/job/nightly").status_code == 204
     assert call("get", "/v1/scheduler/jobs/search?any=nightly").json() == []
     assert Schedule.objects.get(name="nightly").deleted_at
+
+
+@pytest.mark.parametrize("body", [b"\xff", b"[" * 100_000], ids=["not-utf-8", "deep"])
+def test_a_body_that_cannot_be_read_is_refused(scene: Scene, call, body: bytes) -> None:
+    assert call("put", f"/v2/apps/{scene.service.name}", body).status_code == 422
+    assert call("post", "/v1/scheduler/iso8601", body).status_code == 422
+
+
+def test_a_schedule_of_another_team_is_not_taken_for_ones_own(scene: Scene, call) -> None:
+    people = scene.people
+    theirs = create_schedule(
+        actor=people.charlie,
+        tenant=people.bio,
+        cluster=scene.world.cluster,
+        spec=JobSpec(name="nightly", command="genome"),
+        terms=Terms("@daily", "UTC"),
+    )
+    assert call("post", "/v1/scheduler/iso8601", JOB).status_code == 204
+    make.membership(people.bob, people.bio, role="manager")
+    for method, path, body in [
+        ("post", "/v1/scheduler/iso8601", JOB | {"command": "echo $KEY_OF_ASTRO"}),
+        ("delete", "/v1/scheduler/job/nightly", None),
+    ]:
+        answer = call(method, path, body)
+        assert (answer.status_code, "?team=" in answer.json()["message"]) == (409, True)
+    assert call("delete", "/v1/scheduler/job/nightly?team=astro").status_code == 204
+    assert list(Schedule.objects.kept().filter(name="nightly")) == [theirs]
+
+    # What an operator sees of a team is not the operator's own.
+    make.membership(people.olga, people.astro)
+    _, olgas = create_token(actor=people.olga, name="m", scopes=Scope.values, days=1)
+    before = theirs.spec
+    assert call("post", "/v1/scheduler/iso8601", JOB, secret=olgas).status_code == 204
+    theirs.refresh_from_db()
+    assert (theirs.spec, theirs.owner) == (before, people.charlie)
 
 
 def test_a_stranger_finds_neither_apps_nor_jobs(scene: Scene, call) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -14,6 +15,7 @@ from accounting.models.notifications import EventKind
 from accounting.notifications import safe_http
 from accounting.notifications.events import announce
 from portal.live.topics import may_hear
+from portal.tokens.actions import create_token
 from tests.portal.scene import Scene, secrets_in
 
 Browser = Callable[[User], Client]
@@ -152,6 +154,26 @@ def test_a_channel_is_created_tested_and_shown_without_its_address(
             == 404
         )
         assert "failures" not in text(browser, "notification_settings")
+
+
+def test_a_token_that_only_reads_does_not_get_the_key_that_signs_calls(scene: Scene) -> None:
+    alice = scene.people.alice
+    secrets = {
+        name: create_token(actor=alice, name="m", scopes=of, days=1)[1]
+        for name, of in {"reads": [], "works": ["work"]}.items()
+    }
+
+    def call(method: str, secret: str, path: str, **more: str) -> Any:
+        extra = {"data": more, "content_type": "application/json"} if more else {}
+        headers = {"authorization": f"Bearer {secrets[secret]}"}
+        return getattr(Client(), method)(
+            f"/api/v1/notification-channels{path}", **extra, headers=headers
+        ).json()
+
+    made = call("post", "works", "", kind="webhook", name="hook", url="https://hooks.example.org/x")
+    assert made["signing_key"]
+    assert [one["signing_key"] for one in call("get", "reads", "")] == [None]
+    assert call("put", "works", f"/{made['id']}", name="hook")["signing_key"] == made["signing_key"]
 
 
 def test_a_job_is_followed_and_left_by_one_button(scene: Scene, browser_of: Browser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,11 @@ def test_a_spoilt_file_of_times_leaves_the_log_readable(tmp_path: Path, spoilt: 
     log.write(b"two\n", [(0, 5)])
     log.release()
     assert files.log(0).read_bytes() == b"one\ntwo\n"
+
+
+def test_the_latest_time_that_a_file_can_name_exists_in_every_time_zone(tmp_path: Path) -> None:
+    open_log(tmp_path, 1).release()
+    (tmp_path / "rank-0.times").write_bytes(RECORD.pack(0, 2**64 - 1, 1))
+    [(_, moment)] = LogFiles(tmp_path).attempts(0, 1)
+    at = datetime.fromtimestamp(moment.at / 1000, UTC)
+    assert at.astimezone(timezone(timedelta(hours=14))) == at
