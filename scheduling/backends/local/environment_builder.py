@@ -100,15 +100,15 @@ class Builder:
         return {"made": seconds}
 
     def _install(self) -> None:
-        uid = self.confinement["uid"]
+        work = self.building / "work"
+        # All of it is made before the team gets the folders: later, its other jobs could put links in the way of this
+        # process, which may be root.
         self.building.mkdir(mode=0o700)
-        sandbox.prepare_folders(self.building, uid)
-        (self.building / "work" / LIST).write_text(self.order["requirements"], encoding="utf-8")
-        (self.building / "work" / LIST).chmod(0o644)
-        # for requirements that name nothing
-        (self.building / "work" / environments.PACKAGES).mkdir(mode=0o755)
-        if uid is not None:
-            os.chown(self.building / "work" / environments.PACKAGES, uid, uid)
+        work.mkdir(mode=0o700)
+        (work / LIST).write_text(self.order["requirements"], encoding="utf-8")
+        (work / LIST).chmod(0o644)
+        (work / environments.PACKAGES).mkdir(mode=0o755)  # for requirements that name nothing
+        sandbox.prepare_folders(self.building, self.confinement["uid"])
         view = self.confinement["view"]
         namespaces = sandbox.Namespaces(view) if view is not None else None
         try:

@@ -222,6 +222,8 @@ def publish(place: Path, about: dict[str, Any], gid: int | None) -> None:
     with opening.folder(place.parent, place.name) as folder:
         # There, processes of the team cannot reach it by its path.
         os.rename(f"{BUILDING}/work/{PACKAGES}", SEALING, src_dir_fd=folder, dst_dir_fd=folder)
+        if not stat.S_ISDIR(os.stat(SEALING, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise Unsuitable("their folder was replaced by something else")
         size = seal(place / SEALING, gid)
         opening.replace_file(ABOUT, json.dumps(about | {"size": size}).encode(), folder=folder)
         _libc.syncfs(folder)  # so that a power cut after the next step leaves no empty files

@@ -21,8 +21,11 @@ from hypothesis import strategies as st
 
 from scheduling.backends import opening
 from scheduling.backends.base import End, Gang, GangRole, Observation, Phase, Secrets, Worker
-from scheduling.backends.local import environments, processes, reports
+from scheduling.backends.local import environments, processes, reports, sandbox
+from scheduling.backends.local.environment_builder import Builder, Failed
 from scheduling.backends.local.files import read_json
+from scheduling.backends.local.worker import CannotStart
+from scheduling.backends.local.worker import Worker as LocalWorker
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.spec.requirements import normalised
 from tests.scheduling.local_rig import USER, Rig
@@ -214,6 +217,53 @@ def test_an_installation_that_was_killed_is_done_again_from_its_beginning(
     [packages] = environments_in(rig)
     assert not (packages / "more.py").exists()
     assert not half.exists()
+
+
+def test_a_job_of_the_team_that_puts_links_into_an_installation_reaches_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The installation runs as root where teams have users, and their jobs may enter its folders."""
+    uid, place = USER if os.geteuid() == 0 else None, tmp_path / "jobs" / "place"
+    place.mkdir(parents=True)
+    victim, folder = tmp_path / "key", tmp_path / "secrets"
+    victim.write_text("secret")
+    victim.chmod(0o600)
+    folder.mkdir(mode=0o700)
+    before = [(found.st_uid, found.st_mode) for found in map(os.stat, (victim, folder))]
+    prepare = sandbox.prepare_folders
+
+    def prepare_and_attack(building: Path, uid: int | None) -> None:
+        prepare(building, uid)
+        for name, target in (("requirements.txt", victim), ("packages", folder)):
+            left = building / "work" / name
+            if left.is_dir():
+                left.rmdir()
+            left.unlink(missing_ok=True)
+            left.symlink_to(target)
+
+    def starts(*_: object) -> None:
+        raise CannotStart("as far as this test goes")
+
+    monkeypatch.setattr(sandbox, "prepare_folders", prepare_and_attack)
+    monkeypatch.setattr(LocalWorker, "start", starts)
+    order = {
+        "folder": str(place), "root": str(tmp_path), "job_id": 1, "python": "python", "variables": {}, "path": "",
+        "requirements": "demo-pack\n", "log_limit_bytes": 100, "epoch": 1, "marker": "x",
+        "confinement": {"uid": uid, "view": None},
+    }  # fmt: skip
+    with pytest.raises(Failed, match="as far as"):
+        Builder(order)._install()
+    assert victim.read_text() == "secret"
+    assert [(found.st_uid, found.st_mode) for found in map(os.stat, (victim, folder))] == before
+
+
+def test_packages_that_were_replaced_by_a_link_become_no_environment(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    (place / "building" / "work").mkdir(parents=True)
+    (place / "building" / "work" / "packages").symlink_to(tmp_path)
+    with pytest.raises(environments.Unsuitable, match="replaced"):
+        environments.publish(place, {}, None)
+    assert not environments.is_ready(place)
 
 
 def test_roles_share_the_packages_if_their_python_is_the_same(
