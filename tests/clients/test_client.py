@@ -36,6 +36,11 @@ from tests.portal.scene import Scene
 SPEC = {"name": "api", "command": "true", "gpus_per_worker": 1}
 
 
+def test_a_client_without_a_token_sends_no_empty_header() -> None:
+    assert "Authorization" not in Fairlot(URL, "")._headers
+    assert Fairlot(URL, "x")._headers["Authorization"] == "Bearer x"
+
+
 class TestAgainstThePortal:
     def test_a_job_is_submitted_read_and_cancelled(self, scene: Scene, client_of) -> None:
         portal = client_of(scene.people.bob)

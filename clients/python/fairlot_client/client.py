@@ -26,7 +26,9 @@ T = TypeVar("T")
 class _Client(Operations):
     def __init__(self, url: str, token: str, *, retries: int) -> None:
         self.url = url.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {token}", "User-Agent": f"fairlot/{VERSION}"}
+        self._headers = {"User-Agent": f"fairlot/{VERSION}"}
+        if token:  # a program that logs in has none yet, and HTTP refuses a header that ends in a space
+            self._headers["Authorization"] = f"Bearer {token}"
         self._retries = retries
 
     def _exchange(self, call: Call[T]) -> Any:
