@@ -353,6 +353,9 @@ def _rank(request: UserRequest, job: Job, name: str = "rank") -> int:
 
 
 def _worker_in_words(names: Sequence[str], rank: int) -> str:
-    """Returns the worker's name: that of its role, or else its rank. `names` are those of `Job.worker_names`."""
+    """Returns the worker's rank, which each line of a merged log has, and its name if it has a role.
+
+    `names` are those of `Job.worker_names`.
+    """
     name = names[rank] if rank < len(names) else str(rank)
-    return f"Worker {name}" if name.isdecimal() else name.capitalize()
+    return f"Worker {rank}" if name == str(rank) else f"Worker {rank}: {name}"

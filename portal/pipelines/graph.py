@@ -117,8 +117,6 @@ def _step(step: PipelineStep, place: tuple[int, int]) -> Box:
     text = step.get_state_display()
     if step.state == PipelineStep.State.ACTIVE and step.job:
         text = step.job.get_state_display()
-    elif step.state == PipelineStep.State.PENDING:
-        text = "Waits"
     return Box(_short(step.name), step.name, step.state, text, f"#step-{step.name}", *place)
 
 

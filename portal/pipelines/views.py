@@ -134,7 +134,7 @@ def _chip_of(shown: Pipeline) -> tuple[str, str, str]:
 
 def _chip_of_step(step: PipelineStep) -> tuple[str, str, str]:
     tone, icon = STEP_STATES[step.state]
-    return "Waits" if step.state == PipelineStep.State.PENDING else step.get_state_display(), tone, icon
+    return step.get_state_display(), tone, icon
 
 
 def _counts(shown: Pipeline) -> list[tuple[str, int]]:

@@ -258,7 +258,7 @@ def wall_of(at: datetime, *, beside: bool = False) -> str:
 # The first words of Fairlot's own messages. A text that begins otherwise, for example with a name, stays unchanged.
 OPENINGS = re.compile(
     r"(a|add|an|and|are|at|begins|cannot|choose|contains|could|does|each|enough|enter|every|exited|exit|has|have"
-    r"|holds|in|is|its?|killed|lines?|may|more|must|names?|needs|neither|no|not|nothing|of|one|only|other|out|part"
+    r"|holds|in|is|its?|job|killed|lines?|may|more|must|names?|needs|neither|no|not|nothing|of|one|only|other|out|part"
     r"|paths|put|says|should|somebody|that|the|there|they|this|use|was|with|workers?|write) "
 )
 

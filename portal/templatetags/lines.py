@@ -83,7 +83,7 @@ def _starts(earliest: datetime, by: datetime | None, now: datetime) -> str:
     elif is_near(earliest, now):
         when = f"starts {ago_at(by, now)} or sooner"
     else:
-        when = f"starts {ago_at(earliest, now)} to {ago_at(by, now)}"
+        when = f"starts {ago_at(earliest, now)}, at the latest {ago_at(by, now)}"
     return f'<span class="muted small">{when}</span>'
 
 

@@ -101,11 +101,13 @@ def terminal(request: UserRequest) -> HttpResponse:
             )
             return redirect("tokens")
         if act_on(form, partial(_allow, request)):
-            messages.success(request, "The program has a token now. You may close this page.")
+            messages.success(request, "The program gets its token within seconds. You may close this page.")
             return redirect("tokens")
     code = request.POST.get("code", request.GET.get("code", ""))
+    asked = login_with(code) if code else None
     context = {
-        "asked": login_with(code) if code else None,
+        "asked": asked,
+        "is_unknown": form is None and code and asked is None,
         "form": Allow("allow", initial={"code": code}).or_posted(form),
     }
     return show(request, "tokens/terminal.html", context, posted=form)

@@ -56,6 +56,14 @@ def test_a_program_gets_a_token_once_after_its_user_has_allowed_it(scene: Scene,
     assert AuditEvent.objects.filter(verb="terminal_login.allow", actor=scene.people.bob).exists()
 
 
+def test_the_page_of_an_unknown_code_says_why_nothing_asks(browser_of, scene: Scene) -> None:
+    browser, code = browser_of(scene.people.bob), begin()["user_code"]
+    told = "No login waits with this code."
+    assert told in browser.get("/account/tokens/terminal/?code=BBBB-BBBB").content.decode()
+    assert told not in browser.get(f"/account/tokens/terminal/?code={code}").content.decode()
+    assert told not in browser.get("/account/tokens/terminal/").content.decode()
+
+
 def test_a_denied_program_gets_nothing(scene: Scene, browser_of) -> None:
     begun = begin()
     browser_of(scene.people.bob).post("/account/tokens/terminal/", {"code": begun["user_code"], "deny": "1"})

@@ -378,9 +378,13 @@ def test_the_expected_start_stays_on_the_jobs_page_and_in_the_list(scene: Scene,
         earliest=now + timedelta(seconds=330),
     )
     html = browser.get(page).content.decode()
-    assert re.search(r"expected to start between <time .* and <time .*, <time [^>]*>in 5 min</time> to", html)
+    assert re.search(
+        r"expected to start between <time .* and <time .*, <time [^>]*>in 5 min</time> at the earliest", html
+    )
     listed = browser.get("/jobs/").content.decode()
-    assert re.search(r"starts <time [^>]*>in 5 min</time> to <time [^>]*>in 10 min</time>", listed)
+    assert re.search(
+        r"starts <time [^>]*>in 5 min</time>, at the latest <time [^>]*>in 10 min</time>", listed
+    )
     api = browser.get(f"/api/v1/jobs/{scene.waiting.pk}/scheduling").json()
     assert datetime.fromisoformat(api["not_before"]) == told.earliest
     assert datetime.fromisoformat(api["starts_by"]) == told.starts_by
@@ -390,6 +394,15 @@ def test_the_expected_start_stays_on_the_jobs_page_and_in_the_list(scene: Scene,
     Job.objects.filter(pk=scene.waiting.pk).update(reason=int(Reason.NEVER_TOO_LARGE))
     assert "expected to start" not in browser.get(page).content.decode()
     assert "xpected to start" not in browser.get(f"/jobs/{scene.job.pk}/").content.decode()
+
+
+def test_the_roles_of_a_job_are_on_its_page_and_in_the_list_of_its_logs(scene: Scene, browser_of) -> None:
+    roles = [{"name": "ps", "workers": 2, "gpus_per_worker": 0}, {"name": "train"}]
+    Job.objects.filter(pk=scene.job.pk).update(spec=scene.job.spec | {"roles": roles})
+    browser = browser_of(scene.people.bob)
+    assert "2 × ps, 1 × train" in browser.get(f"/jobs/{scene.job.pk}/").content.decode()
+    choices = browser.get(f"/jobs/{scene.job.pk}/log/").context["choices"]
+    assert ("0", "Worker 0: train 0") in choices, "the worker whose lines begin with 0"
 
 
 def test_a_job_that_waits_for_its_retry_says_so_on_its_page_and_by_the_api(scene: Scene, browser_of) -> None:

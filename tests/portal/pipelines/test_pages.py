@@ -91,7 +91,7 @@ def test_the_page_shows_the_graph_and_each_step(scene: Scene, bob: Client) -> No
     html = text_of_page(bob.get(f"/pipelines/{pipeline.pk}/"))
     assert 'aria-label="prepare: Queued"' in html
     assert f'<a href="/jobs/{scene.job.pk}/" aria-label="job {scene.job.pk}: Running">' in html
-    assert 'href="#step-train" aria-label="train: Waits"' in html
+    assert 'href="#step-train" aria-label="train: Not submitted"' in html
     assert html.count("marker-end") == 2
     job = pipeline.steps.get(name="prepare").job_id
     head = text_of_page(bob.get(f"/jobs/{job}/"))

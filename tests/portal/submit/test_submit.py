@@ -252,6 +252,15 @@ def test_an_edit_of_the_form_sends_the_yaml_and_the_preflight_back(bob: Client) 
     assert 'id="spec-fields"' not in html  # the answer does not replace the fields in which the user types
 
 
+def test_an_edit_of_the_form_marks_every_wrong_field(bob: Client) -> None:
+    """`needs` is not part of the specification: only submitting the job checks it."""
+    page = bob.get("/submit/").content.decode()
+    answer = bob.post("/submit/convert/?from=form", posted(roles="- {name: ps, wrkers: 1}")).content.decode()
+    places = re.compile(r'id="(problem-\w+)"')
+    assert set(places.findall(page)) - set(places.findall(answer)) == {"problem-needs"}
+    assert re.search(r'id="problem-roles"[^>]*>[^<]*wrkers', answer)
+
+
 def test_an_edit_of_the_yaml_sends_the_form_back_only_if_it_is_right(bob: Client) -> None:
     right = posted() | {"yaml": "name: a\ncommand: b\nvariables: {X: '1'}"}
     html = bob.post("/submit/convert/?from=yaml", right).content.decode()
