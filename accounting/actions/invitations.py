@@ -128,9 +128,12 @@ def accept_invitation(*, actor: User, token: str) -> Membership:
 
 @transaction.atomic(durable=True)
 def join_with_new_account(
-    *, token: str, username: str, password: str, first_name: str = "", last_name: str = "", email: str = ""
+    *, token: str, username: str, password: str, first_name: str = "", last_name: str = ""
 ) -> Credentials:
     """Creates an account for a person who has an invitation, and makes it a member of the team.
+
+    The account has the mail address to which the invitation was sent, and no other that the person may claim: managers
+    of all teams add users by their addresses, and Fairlot sends mail there.
 
     Raises Refused if the portal lets only admins create accounts (FAIRLOT_ACCOUNTS_BY_INVITATION), if the invitation is
     not valid, and for values that `create_user` refuses.
@@ -142,7 +145,7 @@ def join_with_new_account(
         username=username,
         first_name=first_name.strip(),
         last_name=last_name.strip(),
-        email=(email or held.email).strip(),
+        email=held.email,
     )
     made = create_user_within(actor=None, user=person, password=password)
     _join(held, made.user)

@@ -7,7 +7,6 @@ from django.core.exceptions import ValidationError
 from django.forms import PasswordInput
 from django.http import HttpRequest
 
-from accounting.models import Invitation
 from portal.forms.fields import Text
 from portal.forms.form import Form
 
@@ -18,12 +17,11 @@ class NewAccount(Form):
     username = Text("Username", maxlength=150, autocapitalize="none", autocomplete="username")
     first_name = Text("First name", required=False, autocomplete="given-name")
     last_name = Text("Last name", required=False, autocomplete="family-name")
-    email = Text("E-mail", required=False, type="email", autocomplete="email")
     password = Text("Password", widget=PasswordInput, strip=False, autocomplete="new-password")
     again = Text("Password again", widget=PasswordInput, strip=False, autocomplete="new-password")
 
-    def __init__(self, invitation: Invitation, request: HttpRequest | None = None) -> None:
-        super().__init__("join", request, initial={"email": invitation.email})
+    def __init__(self, request: HttpRequest | None = None) -> None:
+        super().__init__("join", request)
 
     def clean_again(self) -> str:
         again: str = self.cleaned_data["again"]

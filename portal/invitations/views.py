@@ -85,7 +85,7 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _join(request: HttpRequest, found: Invitation, token: str) -> HttpResponse:
-    form = NewAccount(found, request)
+    form = NewAccount(request)
     made: list[Credentials] = []
 
     def act(values: dict[str, str]) -> None:
@@ -109,7 +109,7 @@ def _page(request: HttpRequest, found: Invitation, posted: Form | None = None) -
     context = {
         "invitation": found,
         "accept": Form("accept").or_posted(posted),
-        "join": NewAccount(found).or_posted(posted)
+        "join": NewAccount().or_posted(posted)
         if accounts_by_invitation() and not reader.is_authenticated
         else None,
         "is_member": reader.is_authenticated and found.tenant.memberships.filter(user=reader).exists(),

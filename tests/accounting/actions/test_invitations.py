@@ -184,6 +184,14 @@ class TestWithNewAccount:
         with pytest.raises(Refused, match=ENDED):
             join_with_new_account(token=token, username="emil", password=PASSWORD)
 
+    def test_its_address_is_the_one_to_which_the_invitation_was_sent(self, cast: Cast, settings) -> None:
+        settings.FAIRLOT_ACCOUNTS_BY_INVITATION, settings.EMAIL_HOST = True, "mail.example.org"
+        for email in ("dora@example.org", ""):
+            made = actions.invite(actor=cast.alice, tenant=cast.astro, email=email)
+            name = f"person{made.pk}"
+            joined = join_with_new_account(token=token_of(made), username=name, password=PASSWORD)
+            assert joined.user.email == email
+
     def test_a_refused_account_uses_nothing_up(self, cast: Cast, settings) -> None:
         settings.FAIRLOT_ACCOUNTS_BY_INVITATION = True
         made = actions.invite(actor=cast.alice, tenant=cast.astro)

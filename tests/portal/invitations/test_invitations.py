@@ -63,7 +63,8 @@ def test_a_person_without_an_account_makes_one_only_where_the_portal_allows_it(
     assert differs.status_code == 422
     assert "The two passwords differ." in differs.content.decode()
     assert JOIN["password"] not in differs.content.decode()
-    assert person.post(link, JOIN).status_code == 302
+    assert person.post(link, JOIN | {"email": "ada@example.org"}).status_code == 302
+    assert User.objects.get(username="dora").email == "", "somebody else's address was claimed"
     assert "dora" in text(person, "/")
     assert Membership.objects.get(user__username="dora").tenant == scene.people.astro
 
