@@ -37,6 +37,7 @@ def _page(request: UserRequest, *, cluster: Cluster, posted: Form | None = None)
         "chosen": chosen,
         "keys": {node.pk for node in chosen},
         "query": urlencode([("node", node.pk) for node in chosen]),
+        "is_empty": not chosen and "show" in request.GET,
         "drained": any(node.state == Node.State.DRAINED for node in chosen),
         "jobs": jobs,
         "total": len(jobs.seen) + jobs.hidden if jobs else 0,

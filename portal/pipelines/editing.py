@@ -101,9 +101,12 @@ def _posted(request: UserRequest) -> HttpResponse:
             )
         except SpecError as error:
             for path, text in error.problems.items():
-                form.refuse(
-                    f"{path}: {text}" if path not in {"", "yaml"} else f"{text[:1].upper()}{text[1:]}", "yaml"
+                told = (
+                    f"{path}: {text.rstrip('.')}."
+                    if path not in {"", "yaml"}
+                    else text[:1].upper() + text[1:]
                 )
+                form.refuse(told, "yaml")
         except Refused as error:
             form.refuse(error.message, {"tenant": "team"}.get(error.field or "", error.field))
         except NotAllowed as error:

@@ -211,7 +211,9 @@ def test_several_nodes_are_chosen_looked_at_drained_and_returned(scene, browser_
     spare = scene.world.node("spare", scene.people.v100)
     start = f"/admin/clusters/{scene.world.cluster.pk}/drain/"
     assert f'href="{start}"' in olga.get("/admin/nodes/").content.decode()
-    assert "Drain options" not in olga.get(start).content.decode()
+    for address, is_told in ((start, False), (f"{start}?show=jobs", True)):
+        shown = olga.get(address).content.decode()
+        assert ("Choose at least one node" in shown, "Drain options" in shown) == (is_told, False)
     path = f"{start}?node={node.pk}&node={spare.pk}"
     page = " ".join(olga.get(path).content.decode().split())
     for told in ("2 of ", "supernova", "bob", "1 job in total", "Drain 2 nodes"):

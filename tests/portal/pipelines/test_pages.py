@@ -59,6 +59,7 @@ def test_a_right_form_becomes_a_pipeline(scene: Scene, bob: Client) -> None:
     [
         ({"yaml": WRITTEN.replace("[a]", "[z]")}, "steps.b.needs: z is no step of this pipeline"),
         ({"yaml": "a: ["}, "The YAML cannot be read"),
+        ({"yaml": "steps: {a: {comand: x}}\nname: x"}, "characters. steps.a.comand: is not"),
         ({"yaml": WRITTEN.replace("go}", "go, workers: 0}", 1)}, "steps.a.workers: must be"),
         ({"team": 10**6}, "Choose an option"),
     ],
@@ -105,6 +106,7 @@ def test_the_page_shows_the_graph_and_each_step(scene: Scene, bob: Client) -> No
 def test_cancelling_and_running_again(scene: Scene, bob: Client) -> None:
     pipeline = make(scene.world)
     page = f"/pipelines/{pipeline.pk}/"
+    assert "Keep the pipeline" in text_of_page(bob.get(page)), "two buttons of one dialog do not say Cancel"
     html = text_of_page(bob.post(f"{page}cancel/", follow=True))
     assert "has been cancelled" in html
     assert "Cancelled by bob." in html
