@@ -26,14 +26,17 @@ from scheduling.spec.job_spec import SpecError
 class Basic(HttpBasicAuth):
     """Authenticates a call by a token as the password of HTTP basic authentication, with any user name.
 
-    Clients of Marathon and Chronos send no bearer tokens.
+    Clients of Marathon and Chronos send no bearer tokens. Browsers that know a password add it to the requests of all
+    sites, so requests that come from another site are not authenticated.
     """
 
     def __init__(self, bearer: Bearer) -> None:
         super().__init__()
         self._bearer = bearer
 
-    def authenticate(self, request: HttpRequest, username: str, password: str) -> User:
+    def authenticate(self, request: HttpRequest, username: str, password: str) -> User | None:
+        if request.headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
+            return None
         return self._bearer.authenticate(request, password)
 
 

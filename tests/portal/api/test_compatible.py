@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -172,6 +173,13 @@ def test_a_schedule_of_another_team_is_not_taken_for_ones_own(scene: Scene, call
     assert call("post", "/v1/scheduler/iso8601", JOB, secret=olgas).status_code == 204
     theirs.refresh_from_db()
     assert (theirs.spec, theirs.owner) == (before, people.charlie)
+
+
+def test_another_site_cannot_use_the_token_that_a_browser_remembers(scene: Scene) -> None:
+    word = base64.b64encode(f"bob:{scene.secret}".encode()).decode()
+    headers = {"authorization": f"Basic {word}", "sec-fetch-site": "cross-site"}
+    answer = Client().post("/api/v2/apps", json.dumps(APP), content_type="text/plain", headers=headers)
+    assert (answer.status_code, Service.objects.filter(name="vision-chat").exists()) == (401, False)
 
 
 def test_a_stranger_finds_neither_apps_nor_jobs(scene: Scene, call) -> None:
