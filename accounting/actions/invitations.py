@@ -24,7 +24,7 @@ from accounting.actions.users import Credentials, create_user_within
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.wording import counted
-from accounting.models import AuditEvent, Invitation, Mail, Membership, Tenant, User
+from accounting.models import Invitation, Mail, Membership, Tenant, User
 from accounting.notifications.mail import why_mail_is_off, write_link
 
 LONGEST_DAYS = 90
@@ -119,7 +119,7 @@ def accept_invitation(*, actor: User, token: str) -> Membership:
         raise NotAllowed("Only a signed-in, active user can accept an invitation.")
     held = _locked(token)
     present = Membership.objects.filter(user=actor, tenant=held.tenant).select_related("tenant").first()
-    if present is None and _was_removed(actor, held):
+    if present is None and actor.pk in held.barred:
         raise Refused(
             "You were removed from this team after the invitation was made. Ask for a new invitation."
         )
@@ -170,18 +170,6 @@ def _locked(token: str) -> Invitation:
 def _may_invite(invitation: Invitation) -> bool:
     who = invitation.invited_by
     return who is None or may(who, "member.change", invitation.tenant)
-
-
-def _was_removed(user: User, invitation: Invitation) -> bool:
-    """Returns whether the user was removed from the team since the invitation was made."""
-    removals = AuditEvent.objects.filter(
-        verb="member.remove",
-        target_type="user",
-        target_id=str(user.pk),
-        tenant=invitation.tenant,
-        at__gte=invitation.created_at,
-    )
-    return removals.exists()
 
 
 def _join(held: Invitation, user: User) -> Membership:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F, Func, Value
 
 from accounting.access import audit
 from accounting.access.permissions import require
@@ -13,7 +14,8 @@ from accounting.actions.checks import check_choice, refused_if_taken
 from accounting.actions.notifications import forget_unseen
 from accounting.actions.tenants import check_tickets
 from accounting.core.errors import Refused
-from accounting.models import Membership, Tenant, User
+from accounting.models import Invitation, Membership, Tenant, User
+from accounting.notifications.unread import lock_readers
 
 
 @transaction.atomic(durable=True)
@@ -114,12 +116,19 @@ def remove_within(*, actor: User | None, membership: Membership) -> None:
         before=_audit_values(membership),
     )
     membership.delete()
+    # The open links of the team do not undo the removal.
+    barred = Func(F("barred"), Value(membership.user_id), function="array_append")
+    Invitation.objects.usable().filter(tenant=membership.tenant).update(barred=barred)
     forget_unseen(membership.user)
 
 
 def lock_membership(membership: Membership) -> Membership:
     """Locks the membership until the transaction ends, and returns it; raises Refused if the membership no longer
-    exists."""
+    exists.
+
+    Locks the user first, as everybody does who changes users, because it may have less to read afterwards.
+    """
+    lock_readers([membership.user_id])
     try:
         rows = Membership.objects.select_for_update(of=("self",)).select_related("user", "tenant")
         return rows.get(pk=membership.pk)

@@ -7,6 +7,7 @@ import secrets
 from typing import Self
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.crypto import constant_time_compare, salted_hmac
@@ -50,6 +51,8 @@ class Invitation(models.Model):
     nonce = models.CharField(max_length=2 * NONCE_BYTES, unique=True, default=new_invitation_nonce)
     most_uses = models.PositiveSmallIntegerField(default=1)
     uses = models.PositiveSmallIntegerField(default=0)
+    # Ids of users who were removed from the team since; the link does not undo a removal.
+    barred = ArrayField(models.BigIntegerField(), default=list, db_default=[])
     invited_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField()

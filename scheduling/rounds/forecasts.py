@@ -170,7 +170,7 @@ def _groups(tenant: int, owner: int, kind: str, name: str, gpus: int) -> tuple[i
     Jobs of the same user with the same number of GPUs are most alike if their names differ only in digits.
     """
     told = (
-        (kind, owner, gpus, re.sub(r"\d+", "", name)),
+        (kind, owner, gpus, re.sub(r"[0-9]+", "", name)),
         (kind, owner, gpus),
         (kind, tenant),
         (kind,),

@@ -51,6 +51,7 @@ LOOKUPS = {
 # Modules that may read such an attribute, each with the reason: its text is no prose there, or no code says the same.
 EXCEPTIONS = {
     "accounting/ledger/heads.py": "the line of a head has a fixed form, which is signed",
+    "scheduling/announcements/actions.py": "the text that an operator enters, which is tidied and checked",
     "portal/docs/terms.py": "a tooltip shows the first sentence of a page",
     "portal/sessions/http.py": "an answer with its status and its code",
     "scheduling/backends/kubernetes/checking.py": "Kubernetes names a policy that denies in its message alone",
