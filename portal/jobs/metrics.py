@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ from django.utils.formats import date_format
 from django.views.decorators.http import require_safe
 
 from accounting.core.numbers import read_key
+from accounting.core.wording import number
 from portal.fragments import render_page
 from portal.jobs.detail import Strip, Stripe, colours_of, leases_of, why_ended
 from portal.jobs.metric_charts import draw, draw_compared, number_with, unit_of_bytes
@@ -24,6 +26,7 @@ from scheduling.metrics.names import GPU_METRICS
 from scheduling.metrics.reading import JobMetrics, Series, read_metrics_of
 from scheduling.models import Cluster, Job, Lease, Trade
 
+BETWEEN = re.compile(r"[,# ]+")  # between the ids of jobs to compare with
 MOST_JOBS = 6  # that are compared, the first one included
 MOST_MARKS = 200  # leases, and trades, on one axis
 PERIODS = {"1h": ("Last hour", timedelta(hours=1)), "6h": ("Last 6 hours", timedelta(hours=6)),
@@ -65,7 +68,7 @@ def metrics(request: UserRequest, pk: int) -> HttpResponse:
 
 def _others(request: UserRequest, shown: Job) -> tuple[list[Job], list[str]]:
     """Returns the jobs to compare with, and what was entered that is no job that the user may see."""
-    entered = request.GET.get("with", "")[:200].replace(",", " ").replace("#", " ").split()
+    entered = list(filter(None, BETWEEN.split(request.GET.get("with", "")[:200])))
     keys = {text: read_key(text) for text in list(dict.fromkeys(entered))[: MOST_JOBS - 1]}
     wanted = [key for key in keys.values() if key not in {0, shown.pk}]
     visible = (
@@ -212,7 +215,7 @@ def rows_of(found: JobMetrics) -> list[dict[str, str]]:
 def notes_of(found: JobMetrics | None) -> list[str]:
     """Returns sentences on what was left out."""
     left_out = found.left_out if found else {}
-    return [text.format(f"{left_out[word]:,}") for word, text in LEFT_OUT.items() if left_out.get(word)]
+    return [text.format(number(left_out[word])) for word, text in LEFT_OUT.items() if left_out.get(word)]
 
 
 def gpu_note(job: Job, series: Sequence[Series]) -> str:

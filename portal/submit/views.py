@@ -3,6 +3,7 @@ versa."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.http import Http404, HttpResponse, QueryDict
@@ -27,6 +28,7 @@ from scheduling.spec.code import DIGEST
 from scheduling.spec.differences import differences
 from scheduling.spec.job_spec import JobSpec, SpecError
 
+BETWEEN_JOBS = re.compile(r"[,\s]+", re.ASCII)
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
 
@@ -99,7 +101,7 @@ def _submit_with_needs(
 
 def read_needs(text: str) -> list[int | str]:
     """Returns the numbers of jobs in the text, which has commas or blanks between them; other words stay texts."""
-    words = text.replace(",", " ").split()
+    words = filter(None, BETWEEN_JOBS.split(text))
     return [read_key(word.removeprefix("#")) or word for word in words]
 
 

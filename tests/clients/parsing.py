@@ -11,7 +11,7 @@ import click
 
 from fairlot_client.cli.main import cli
 
-REDIRECTION = re.compile(r" > [\w.]+$")
+REDIRECTION = re.compile(r" [<>] [\w.]+$")
 
 
 def parsed(line: str) -> tuple[str, dict[str, Any]]:

@@ -51,4 +51,4 @@ def test_it_is_accepted(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name in ("job.yaml", "pipeline.yaml", "train.sh", "train.sbatch"):
         Path(name).write_text("name: test\ncommand: 'true'\n")
     words = [VALUES.get(word, word) for word in shlex.split(line)]
-    parsed(line if ">" in words else shlex.join(words))
+    parsed(line if {"<", ">"} & {*words} else shlex.join(words))

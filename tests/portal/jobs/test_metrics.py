@@ -97,7 +97,7 @@ def test_hostile_names_are_text_and_what_was_left_out_is_said(scene: Scene, bob:
         store(streams, [])
     page = page_of(bob, scene.job)
     assert "<script>alert" not in page
-    assert "such as NaN or infinity: 1,234." in page
+    assert "such as NaN or infinity: 1\N{NO-BREAK SPACE}234." in page
     assert "a job may have 50 names: 2." in page
     assert "they came too fast: 7." in page
 

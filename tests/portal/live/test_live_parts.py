@@ -17,7 +17,7 @@ CHANGING = re.compile(r"<time .*?</time>|\b[0-9a-f]{32}\b|[0-9]+", re.DOTALL)
 
 class Parts(HTMLParser):
     """Parses a page. Collects (id, URL) of the elements that refresh themselves, and the ids of all top-level
-    elements."""
+    elements. The bell, which all pages share, has an address of its own."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Parts(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         named = dict(attrs)
-        if "data-live" in named and named.get("hx-get"):
+        if "data-live" in named and named.get("hx-get") and named.get("id") != "bell":
             self.found.append((f"{tag}#{named['id']}", str(named["hx-get"])))
         if not self._open:
             self.tops.append(f"{tag}#{named.get('id')}")
