@@ -17,7 +17,7 @@ CHANGING = re.compile(r"<time .*?</time>|\b[0-9a-f]{32}\b|[0-9]+", re.DOTALL)
 
 class Parts(HTMLParser):
     """Parses a page. Collects (id, URL) of the elements that refresh themselves, and the ids of all top-level
-    elements. The bell, which all pages share, has an address of its own."""
+    elements. The bell, which all pages share, has its own address."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
