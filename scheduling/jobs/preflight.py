@@ -129,7 +129,7 @@ def _forecast(wait: _Wait, rounds: int | None, cost: Costs, detail: tuple[str, .
         sentence = f"The job will probably wait longer than {duration(earliest)}."
         return Preflight("later", (sentence,), None, cost, {}, detail)
     when = f"in {duration(earliest)} to {duration(by)}" if earliest >= 1 else f"within {duration(by)}"
-    sentence = f"The job is expected to start {when}; 8 of 10 such forecasts hold."
+    sentence = f"The job is expected to start {when}; 8 of 10 such forecasts should hold."
     return Preflight("later", (sentence,), (earliest, by), cost, {}, detail)
 
 

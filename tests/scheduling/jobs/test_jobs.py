@@ -288,7 +288,7 @@ def test_preflight_says_how_long_not_and_whose_jobs_go_first() -> None:
         actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec(gpus_per_worker=4)
     )
     assert re.fullmatch(
-        r"The job is expected to start (in .+ to|within) .+; 8 of 10 such forecasts hold\.",
+        r"The job is expected to start (in .+ to|within) .+; 8 of 10 such forecasts should hold\.",
         found.sentences[0],
     )
     assert found.sentences[1] == "3 jobs of the same owner go first."
