@@ -16,12 +16,9 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_pipeline
-from scheduling.jobs.code import find_code, keep_code
+from scheduling.jobs.code import find_code
 from scheduling.jobs.code_from_git import with_code_fetched
-from scheduling.jobs.explain import Explainer
-from scheduling.jobs.secrets import find_secrets
-from scheduling.jobs.submitting import check_spec
-from scheduling.jobs.volumes import find_volumes
+from scheduling.jobs.later import check_later, why_never
 from scheduling.models import Cluster, Job, JobStorage, Pipeline, PipelineStep, StepNeed
 from scheduling.models.ownership import require_changeable
 from scheduling.pipelines.definition import Definition, Need, Step
@@ -255,22 +252,13 @@ def _check_step(actor: User, tenant: Tenant, cluster: Cluster, step: Step, *, ev
     spec = step.spec
     if any(need.files for need in step.needs) and (why := why_no_files(cluster)):
         raise SpecError({"needs": why})
-    generation_ids = check_spec(cluster=cluster, spec=spec)
-    find_secrets(owner=actor, tenant=tenant, spec=spec)
-    find_volumes(tenant=tenant, cluster=cluster, spec=spec)
-    keep_code(actor=actor, tenant=tenant, cluster=cluster, spec=spec)
-    like = Job(
-        cluster=cluster,
-        tenant=tenant,
-        owner=actor,
-        workers=spec.workers,
-        gpus_per_worker=spec.gpus_per_worker,
-        generation_ids=generation_ids,
-        priority=spec.priority,
-        preemptible=spec.preemptible,
-    )
-    if not even_if_never and (never := Explainer(cluster, actor).never_in_words(like)):
-        raise Refused(f"{step.name}: {' '.join(never)}", field="even_if_never")
+    generation_ids = check_later(actor=actor, tenant=tenant, cluster=cluster, spec=spec)
+    if not even_if_never and (
+        never := why_never(
+            actor=actor, tenant=tenant, cluster=cluster, spec=spec, generation_ids=generation_ids
+        )
+    ):
+        raise Refused(f"{step.name}: {never}", field="even_if_never")
 
 
 def _needed_jobs(tenant: Tenant, cluster: Cluster, steps: Sequence[Step]) -> dict[int, Job]:

@@ -14,11 +14,8 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
-from scheduling.jobs.code import keep_code
 from scheduling.jobs.code_from_git import fetches_code
-from scheduling.jobs.secrets import find_secrets
-from scheduling.jobs.submitting import check_spec
-from scheduling.jobs.volumes import find_volumes
+from scheduling.jobs.later import check_later
 from scheduling.models import Cluster, Schedule
 from scheduling.models.event_codes import Delay
 from scheduling.models.ownership import require_changeable
@@ -82,10 +79,7 @@ def may_schedule(actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         raise Refused(f"{tenant.name} is archived; it accepts no new jobs.", "tenant")
     if cluster.detached_at:
         raise Refused(f"{cluster.name} is detached; it accepts no jobs.", "cluster")
-    check_spec(cluster=cluster, spec=spec)
-    find_secrets(owner=actor, tenant=tenant, spec=spec)
-    find_volumes(tenant=tenant, cluster=cluster, spec=spec)
-    keep_code(actor=actor, tenant=tenant, cluster=cluster, spec=spec)
+    check_later(actor=actor, tenant=tenant, cluster=cluster, spec=spec)
 
 
 @fetches_code

@@ -19,14 +19,11 @@ from accounting.core.wording import fixed
 from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_sweep
-from scheduling.jobs.code import find_code, keep_code
+from scheduling.jobs.code import find_code
 from scheduling.jobs.code_from_git import fetches_code
-from scheduling.jobs.explain import Explainer
-from scheduling.jobs.secrets import find_secrets
-from scheduling.jobs.submitting import check_spec
-from scheduling.jobs.volumes import find_volumes
+from scheduling.jobs.later import check_later, why_never
 from scheduling.metrics.printed import LONGEST_NAME, NAME
-from scheduling.models import Cluster, Job, Sweep, SweepMember
+from scheduling.models import Cluster, Sweep, SweepMember
 from scheduling.models.ownership import require_changeable
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.sweeps.commands import check_lengths, check_members, spec_of_member
@@ -238,22 +235,13 @@ def _members(spec: JobSpec, parameters: Parameters) -> list[Values]:
 def _check_place(
     actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec, *, even_if_never: bool
 ) -> None:
-    generation_ids = check_spec(cluster=cluster, spec=spec)
-    find_secrets(owner=actor, tenant=tenant, spec=spec)
-    find_volumes(tenant=tenant, cluster=cluster, spec=spec)
-    keep_code(actor=actor, tenant=tenant, cluster=cluster, spec=spec)
-    like = Job(
-        cluster=cluster,
-        tenant=tenant,
-        owner=actor,
-        workers=spec.workers,
-        gpus_per_worker=spec.gpus_per_worker,
-        generation_ids=generation_ids,
-        priority=spec.priority,
-        preemptible=spec.preemptible,
-    )
-    if not even_if_never and (never := Explainer(cluster, actor).never_in_words(like)):
-        raise Refused(" ".join(never), field="even_if_never")
+    generation_ids = check_later(actor=actor, tenant=tenant, cluster=cluster, spec=spec)
+    if not even_if_never and (
+        never := why_never(
+            actor=actor, tenant=tenant, cluster=cluster, spec=spec, generation_ids=generation_ids
+        )
+    ):
+        raise Refused(never, field="even_if_never")
 
 
 def _tell(actor: User | None, verb: str, sweep: Sweep, **changes: dict[str, Any]) -> None:
