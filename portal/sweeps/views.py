@@ -157,9 +157,12 @@ def sorting_of(shown: Sweep) -> Sorting:
 
 
 def _metrics_of(shown: Sweep) -> list[str]:
-    """Returns the metrics that the table shows: first the one by which members are compared."""
+    """Returns the metrics that the table shows: first the one by which members are compared.
+
+    Programs often print their parameters too. Those have a column already."""
     first = [shown.metric] if shown.metric in shown.metric_names else []
-    return [*first, *(name for name in shown.metric_names if name != shown.metric)][:MOST_METRICS]
+    others = (name for name in shown.metric_names if name != shown.metric and name not in shown.names)
+    return [*first, *others][:MOST_METRICS]
 
 
 def _row(shown: Sweep, member: SweepMember, metrics: list[str]) -> dict[str, Any]:

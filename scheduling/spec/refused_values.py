@@ -26,10 +26,11 @@ def by_top_field(problems: dict[str, str]) -> dict[str, str]:
     """Groups error messages by the spec's top-level fields, for forms. The keys of `problems` are the paths of invalid
     values.
 
-    For example, the message for the path volumes.0.path is returned under `volumes`, and begins with "0.path: ".
+    For example, the message for the path volumes.0.path is returned under `volumes`, and begins with "item 1, path: ".
     """
     told: dict[str, list[str]] = {}
     for path, text in problems.items():
         field, _, rest = path.partition(".")
-        told.setdefault(field, []).append(f"{rest}: {text}" if rest else text)
+        where = ", ".join(f"item {int(part) + 1}" if part.isdecimal() else part for part in rest.split("."))
+        told.setdefault(field, []).append(f"{where}: {text}" if rest else text)
     return {field: ". ".join(texts) for field, texts in told.items()}

@@ -37,13 +37,17 @@ def _pattern(names: Collection[str]) -> re.Pattern[str]:
 
 
 def spec_of_member(base: JobSpec, index: int, values: Values) -> JobSpec:
-    """Returns the specification of the member's job: `base` with the member's name, command and variables."""
+    """Returns the specification of the member's job: `base` with the member's name, commands and variables."""
     texts = {name: text_of(value) for name, value in values.items()}
+    put_in = texts | {INDEX: str(index)}
     suffix = f"-{index}"
     return base.model_copy(
         update={
             "name": base.name[: LONGEST_NAME - len(suffix)].rstrip() + suffix,
-            "command": render(base.command, texts | {INDEX: str(index)}),
+            "command": render(base.command, put_in),
+            "roles": [
+                role.model_copy(update={"command": render(role.command, put_in)}) for role in base.roles
+            ],
             "variables": base.variables | texts | {INDEX_VARIABLE: str(index)},
         }
     )
@@ -77,21 +81,22 @@ def check_members(base: JobSpec, names: Collection[str]) -> None:
 
 
 def check_lengths(base: JobSpec, members: Sequence[Values]) -> None:
-    """Raises SpecError if all values together are too long, or if the command of a member is too long once its values
-    are put in."""
+    """Raises SpecError if all values together are too long, or if a command of a member is too long once its values are
+    put in."""
     texts = [text_of(value) for values in members for value in values.values()]
     if sum(map(len, texts)) > MOST_CHARACTERS:
         raise SpecError(
             {"parameters": f"must have at most {fixed(MOST_CHARACTERS)} characters in all members together"}
         )
-    rest, uses = _uses(base.command, members[0].keys() if members else ())
+    names = members[0].keys() if members else ()
+    commands = [("command", base.command), *(("roles", role.command) for role in base.roles)]
+    counted = [(field, *_uses(command, names)) for field, command in commands]
     for index, values in enumerate(members):
         filled = {name: text_of(value) for name, value in values.items()} | {INDEX: str(index)}
         # Counted rather than rendered, because a command may name its parameters thousands of times.
-        if (
-            rest + sum(times * len(shlex.quote(filled[name])) for name, times in uses.items())
-            > LONGEST_COMMAND
-        ):
-            raise SpecError(
-                {"command": f"is too long for member {index}: more than {fixed(LONGEST_COMMAND)} characters"}
-            )
+        for field, rest, uses in counted:
+            length = rest + sum(times * len(shlex.quote(filled[name])) for name, times in uses.items())
+            if length > LONGEST_COMMAND:
+                what = "is" if field == "command" else "a role's command is"
+                most = fixed(LONGEST_COMMAND)
+                raise SpecError({field: f"{what} too long for member {index}: more than {most} characters"})

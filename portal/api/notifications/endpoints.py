@@ -20,8 +20,10 @@ from accounting.actions.notifications import (
 )
 from accounting.core.errors import Refused
 from accounting.models import Notification, NotificationChannel, NotificationRule, Tenant
+from portal.api.auth import require_scope
 from portal.api.fields import AskedFlag, AskedKey, PageSize
 from portal.api.notifications import schemas
+from portal.models import Scope
 from portal.user_request import ApiRequest
 from scheduling.models import Job
 
@@ -96,8 +98,10 @@ def put_rule(request: ApiRequest, new: schemas.NewRule) -> dict[str, Any]:
 @router.delete("/notification-rules/{int:rule_id}", response={204: None}, url_name="notification_rule")
 def delete_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
     """Removes a rule."""
-    changeable = NotificationRule.objects.changeable_by(request.auth)
-    remove_rule(actor=request.auth, rule=get_object_or_404(changeable, pk=_key(rule_id)))
+    rule = get_object_or_404(NotificationRule.objects.changeable_by(request.auth), pk=_key(rule_id))
+    if rule.user_id is None:
+        require_scope(request, Scope.TEAM)
+    remove_rule(actor=request.auth, rule=rule)
     return Status(204, None)
 
 
@@ -116,6 +120,8 @@ def create_channel(request: ApiRequest, new: schemas.NewChannel) -> Status[Any]:
     """Creates a channel that belongs to the caller, or to a team that the caller manages."""
     managed = tenants_where(request.auth, "member.change")
     tenant = get_object_or_404(managed, slug=new.team) if new.team else None
+    if tenant:
+        require_scope(request, Scope.TEAM)
     made = save_channel(
         actor=request.auth, kind=new.kind, name=new.name, url=new.url.get_secret_value(), tenant=tenant
     )
@@ -153,8 +159,12 @@ def test_channel(request: ApiRequest, channel_id: int) -> dict[str, Any]:
 
 
 def _channel(request: ApiRequest, channel_id: int) -> NotificationChannel:
+    """Returns a channel that the caller is about to change or to use. One of a team takes the scope `team`."""
     changeable = NotificationChannel.objects.changeable_by(request.auth).select_related("tenant")
-    return get_object_or_404(changeable, pk=_key(channel_id))
+    channel = get_object_or_404(changeable, pk=_key(channel_id))
+    if channel.tenant:
+        require_scope(request, Scope.TEAM)
+    return channel
 
 
 def _key(number: int) -> int:

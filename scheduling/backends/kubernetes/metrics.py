@@ -22,8 +22,9 @@ USUAL_QUERY = (
     "max by (namespace, pod, exported_namespace, exported_pod) (max_over_time(DCGM_FI_DEV_GPU_UTIL[$window]))"
 )
 MOST_BYTES = 32 * 1024 * 1024
-# Names of pods: the Job's name, the index and a random suffix from the Job controller, which bare pods lack.
-POD = re.compile(r"(fairlot-[a-z0-9]+)-(\d+)(?:-[a-z0-9]+)?", re.ASCII)
+# Names of pods: the Job's name, the index and a random suffix from the Job controller, which bare pods lack. Roles of a
+# gang have Jobs of their own, whose names differ in their ends (see objects.job_name).
+POD = re.compile(r"((?P<gang>fairlot-[a-z2-7]{8})(?:r\d+)?)-(\d+)(?:-[a-z0-9]+)?", re.ASCII)
 
 # What the samples of jobs' metrics consist of: NVIDIA's DCGM exporter on the nodes, and the kubelet's cAdvisor. The
 # label `metric` names those that PromQL leaves without a name.
@@ -78,7 +79,7 @@ def read_samples(answer: bytes) -> Mapping[tuple[str, str], Mapping[str, float]]
         named = _pod_of(labels)
         if named is None or not math.isfinite(value):
             continue
-        values = found[str(labels.get("exported_namespace") or labels.get("namespace") or ""), named[1]]
+        values = found[str(labels.get("exported_namespace") or labels.get("namespace") or ""), named["gang"]]
         if (metric := str(labels.get("metric"))) in OF_PODS:
             values[metric] = values.get(metric, 0.0) + max(0.0, min(value, OF_PODS[metric]))
         elif (known := DCGM.get(str(labels.get("__name__")))) is not None:
@@ -124,6 +125,6 @@ def _take(found: dict[tuple[str, str], dict[int, float]], labels: Mapping[str, A
     if named is None or not math.isfinite(percent):
         return
     workers = found[str(labels.get("exported_namespace") or labels.get("namespace") or ""), named[1]]
-    index = int(named[2][:9])
+    index = int(named[3][:9])
     # The value is limited to 100, because in clusters where Prometheus scrapes pods a program can report any value.
     workers[index] = max(min(percent, 100.0), workers.get(index, 0.0))

@@ -240,5 +240,17 @@ class TestApi:
         wrong = alice.put(rules, of_job | {"events": ["budget.warning"]}, **json)
         assert (wrong.status_code, "events" in str(wrong.json()["problems"])) == (409, True)
         assert charlie.delete(reverse("api-1:notification_rule", args=[put["id"]])).status_code == 404
+        _, secret = create_token(actor=scene.people.alice, name="ci", scopes=["work"], days=1)
+        worker = Client(headers={"authorization": f"Bearer {secret}"})
+        for answer in (
+            worker.post(channels, new | {"name": "more"}, **json),
+            worker.post(test),
+            worker.put(rules, rule, **json),
+            worker.delete(reverse("api-1:notification_channel", args=[key])),
+            worker.delete(reverse("api-1:notification_rule", args=[put["id"]])),
+        ):
+            assert (answer.status_code, "needs the scope “team”" in answer.json()["detail"]) == (403, True)
+        assert worker.post(channels, new | {"team": "", "name": "own"}, **json).status_code == 201
         assert alice.delete(reverse("api-1:notification_channel", args=[key])).status_code == 204
-        assert (alice.get(rules).json(), alice.get(channels).json()) == ([], [])
+        assert alice.get(rules).json() == []
+        assert [channel["name"] for channel in alice.get(channels).json()] == ["own"]

@@ -187,6 +187,22 @@ def test_labels_that_prometheus_has_moved_and_bare_pods_are_understood(
     assert found == {(f"fairlot-{job.tenant_id}", job_name(job.pk)): {0: 7.0}}
 
 
+def test_the_samples_of_a_gang_are_those_of_all_its_roles(lab: World, prometheus: Prometheus) -> None:
+    job = running(lab)
+    set_metrics_source(actor=None, cluster=attached(lab), url=prometheus.url)
+    prometheus.samples = [
+        ({"namespace": f"fairlot-{job.tenant_id}", "pod": f"{job_name(job.pk, part)}-{rank}-x7k2p"} | labels, value)
+        for part, rank, value, labels in (
+            (0, 0, "0.5", {"metric": "cpus"}), (1, 0, "2", {"metric": "cpus"}), (1, 1, "3", {"metric": "cpus"}),
+            (1, 0, "80", {"__name__": "DCGM_FI_DEV_GPU_UTIL", "Hostname": "n1", "gpu": "0"}),
+            (2, 0, "60", {"__name__": "DCGM_FI_DEV_GPU_UTIL", "Hostname": "n2", "gpu": "0"}),
+        )
+    ]  # fmt: skip
+    tasks.measure_use()
+    found = {one.name: one.whole.mean for one in read_metrics_of([job.pk])[job.pk].series}
+    assert found == {"cpus": 5.5, "gpu_utilisation@n1/0": 80.0, "gpu_utilisation@n2/0": 60.0}
+
+
 def test_a_job_of_another_namespace_belongs_to_others(lab: World, prometheus: Prometheus) -> None:
     job = running(lab)
     set_metrics_source(actor=None, cluster=attached(lab), url=prometheus.url)

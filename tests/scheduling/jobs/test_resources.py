@@ -120,6 +120,24 @@ def test_resources_beyond_the_clusters_limit_are_refused_with_the_limit(lab: Wor
     }
 
 
+def test_roles_share_the_clusters_limit_with_those_beside_them(lab: World) -> None:
+    limits = {"cpu_limit_per_gpu": 8.0, "memory_limit_per_gpu": 32.0}
+    lab.cluster = update_cluster(actor=lab.people.ada, cluster=lab.cluster, **limits)
+
+    def asks(**beside: Any) -> list[dict[str, Any]]:
+        chief = {"name": "chief", "gpus_per_worker": 0} | beside
+        return [{"name": "worker", "workers": 2, "cpu": 12.0, "memory": "48Gi"}, chief]
+
+    submit(lab, gpus=2, workers=2, roles=asks(cpu=4.0, memory="16Gi"))
+    for beside, words in (
+        ({"cpu": 5.0, "memory": "1Gi"}, "beside it have 17 CPUs; 16 are allowed"),
+        ({"cpu": 1.0, "memory": "17Gi"}, "beside it have 65Gi of memory; 64Gi are allowed"),
+    ):
+        with pytest.raises(SpecError) as refused:
+            submit(lab, gpus=2, workers=2, roles=asks(**beside))
+        assert words in refused.value.problems["roles"]
+
+
 def test_a_cluster_without_a_claim_for_checkpoints_refuses_to_resume_from_them(lab: World) -> None:
     access = ClusterAccess.objects.create(cluster=lab.cluster, sealed_kubeconfig=b"", server="https://x")
     with pytest.raises(SpecError, match="no claim for checkpoints was named when lab was attached"):

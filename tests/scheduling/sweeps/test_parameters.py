@@ -167,6 +167,19 @@ def test_a_shell_sees_the_value_in_command_and_variable() -> None:
     assert member.name == "try-7"
 
 
+def test_the_commands_of_roles_have_the_values_too() -> None:
+    roles = [{"name": "chief", "command": "chief {lr} {index}"}, {"name": "worker"}]
+    base = JobSpec.parse({"name": "x", "command": "work {lr}", "roles": roles})
+    member = spec_of_member(base, 3, {"lr": "a b"})
+    assert (member.command, [role.command for role in member.roles]) == ("work 'a b'", ["chief 'a b' 3", ""])
+    long = base.model_copy(
+        update={"roles": [base.roles[0].model_copy(update={"command": "{lr}" + "#" * 19_990})]}
+    )
+    check_lengths(long, [{"lr": "x" * 10}])
+    with pytest.raises(SpecError, match="roles: a role's command is too long for member 1"):
+        check_lengths(long, [{"lr": "x"}, {"lr": "x" * 11}])
+
+
 def test_names_of_members_fit() -> None:
     member = spec_of_member(JobSpec(name="x" * 120, command="true"), 9999, {})
     assert member.name == "x" * 115 + "-9999"
