@@ -31,6 +31,7 @@ from portal.edge.turns import Full
 from portal.fragments import render_page
 from portal.jobs.log_group import (
     MOST_RANKS,
+    Line,
     LogGroup,
     Position,
     group_of,
@@ -62,6 +63,7 @@ PIECE = 128 * 1024  # bytes that “show earlier” adds
 LOOK = 0.4  # seconds between two reads of a log that does not grow; files send no notification of growth
 STATE_LOOK = 3.0  # seconds between two reads of the job's state
 MOST_FOUND = 1000
+LINE_ENDS = ("\n", "\r")
 MOST_ATTEMPTS = 50  # that the page lists
 RANKS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 
@@ -280,27 +282,52 @@ def _prepare_search(user: User, request: UserRequest, pk: int) -> LogGroup:
 
 
 async def log_raw(request: UserRequest, pk: int) -> HttpResponseBase:
-    """Returns the whole log as a download, with exactly the bytes that the program wrote."""
+    """Returns the whole log as a download: of one worker exactly the bytes that it wrote; of several (`?ranks=0-7`) a
+    text in which their lines are merged by time, each after its time and its worker."""
     user = request.user
     try:
-        log_file, name, size = await sync_to_async(_prepare_raw)(request, user, pk)
+        group, name, sizes = await sync_to_async(_prepare_raw)(request, user, pk)
     except LogUnreadable as error:
         return HttpResponse(str(error), content_type="text/plain; charset=utf-8", status=409)
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    if len(group.files) == 1:
+        content = _bytes_of(group.files[0], sizes[0])
+        headers["Content-Length"] = str(sizes[0])
+    else:
+        content = _merged_bytes(group, sizes)
     return StreamingHttpResponse(
-        while_allowed(_bytes_of(log_file, size), _rights(request, user, pk)),
+        while_allowed(content, _rights(request, user, pk)),
         content_type="application/octet-stream",
-        headers={
-            "Content-Disposition": f'attachment; filename="{name}"',
-            "Content-Length": str(size),
-            "Cache-Control": "no-store",
-        },
+        headers=headers,
     )
 
 
-def _prepare_raw(request: UserRequest, user: User, pk: int) -> tuple[LogFile, str, int]:
+def _prepare_raw(request: UserRequest, user: User, pk: int) -> tuple[LogGroup, str, Position]:
     job = _job_of(user, pk)
-    log_file = _log_file(request, job)
-    return log_file, f"{slugify(job.name) or 'job'}-{pk}-rank-{log_file.rank}.log", log_file.size()
+    group = _log_group(request, job)
+    ranks = "-to-".join(str(file.rank) for file in dict.fromkeys((group.files[0], group.files[-1])))
+    return group, f"{slugify(job.name) or 'job'}-{pk}-rank-{ranks}.log", group.sizes()
+
+
+async def _merged_bytes(group: LogGroup, sizes: Position) -> AsyncIterator[bytes]:
+    """Yields the lines up to `sizes`, and those that are read together with them."""
+    forward = sync_to_async(group.forward, thread_sensitive=False)
+    position = group.start
+    while any(at < size for at, size in zip(position, sizes, strict=True)):
+        try:
+            lines, position = await forward(position, 4 * READ)
+        except LogUnreadable as error:
+            logger.warning("job %s: %s", group.files[0].job_id, error)
+            yield f"The rest of the log cannot be read: {error}\n".encode()
+            return
+        if not lines:  # removed, or cut, meanwhile
+            return
+        yield "".join(map(_as_text, lines)).encode()
+
+
+def _as_text(line: Line) -> str:
+    at = datetime.fromtimestamp(line.at / 1000, UTC).isoformat(timespec="milliseconds") if line.at else "-"
+    return f"{at} {line.rank} {line.text}{'' if line.text.endswith(LINE_ENDS) else LINE_ENDS[0]}"
 
 
 async def _bytes_of(log_file: LogFile, size: int) -> AsyncIterator[bytes]:
@@ -319,13 +346,6 @@ def _job_of(user: User, pk: int) -> Job:
     if job is None:
         raise Http404
     return job
-
-
-def _log_file(request: UserRequest, job: Job) -> LogFile:
-    rank = _rank(request, job)
-    if rank >= len(job.worker_names):
-        raise Http404
-    return LogFile(backend_for(job.cluster), job.pk, rank)
 
 
 def _log_group(request: UserRequest, job: Job) -> LogGroup:

@@ -309,10 +309,29 @@ def test_a_line_of_one_worker_is_found_among_those_of_all_by_its_address(
     assert f'data-ranks="0-1" data-line="{offset}" data-line-rank="1"' in page.content.decode()
 
 
+def test_the_merged_log_can_be_downloaded(scene: Scene, gang: list[Path], monkeypatch) -> None:
+    monkeypatch.setattr(log_group, "LEAST_READ", 1000)
+    monkeypatch.setattr(log_views, "READ", 250)
+    with gang[1].open("ab") as file:
+        file.write(b"the last line has no end")
+
+    async def download() -> tuple[str, str]:
+        client = await browser(scene.people.bob)
+        answer = await client.get(reverse("job_log_raw", args=[scene.job.pk]), {"ranks": "0-1"})
+        body = b"".join([part async for part in answer.streaming_content])
+        return body.decode(), answer["Content-Disposition"]
+
+    text, name = run(download)
+    lines = text.splitlines(keepends=True)
+    assert lines[1] == "2026-09-21T14:13:20.001+00:00 1 step 0 of worker 1\n"
+    assert [line.split(" ", 2)[2] for line in lines] == [*BOTH, "the last line has no end\n"]
+    assert name == f'attachment; filename="supernova-{scene.job.pk}-rank-0-to-1.log"'
+
+
 def test_only_workers_of_the_job_are_shown_together(scene: Scene, gang: list[Path], browser_of) -> None:
     client, args = browser_of(scene.people.bob), [scene.job.pk]
     for ranks in ("0-2", "2", "1-0", "0-99999"):
-        for name in ("job_log_stream", "job_log_piece", "job_log_search"):
+        for name in ("job_log_stream", "job_log_piece", "job_log_search", "job_log_raw"):
             answer = client.get(reverse(name, args=args), {"ranks": ranks, "q": "x", "end": "0"})
             assert answer.status_code == 404, (ranks, name)
     page = client.get(reverse("job_log", args=args)).content.decode()
