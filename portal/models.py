@@ -1,4 +1,5 @@
-"""Models of the portal: API tokens, access to the hosts of sessions and services, and counters of wrong passwords."""
+"""Models of the portal: API tokens, how users want to see lists, access to the hosts of sessions and services, and
+counters of wrong passwords."""
 
 from __future__ import annotations
 
@@ -113,6 +114,18 @@ class TerminalLogin(models.Model):
     @property
     def token_name(self) -> str:
         return f"fairlot on {self.name}" if self.name else "fairlot"
+
+
+class ListChoice(models.Model):
+    """How a user wants to see one list of the portal, such as the list of jobs. `columns` are the keys of the chosen
+    columns; empty for the usual ones."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    list_name = models.CharField(max_length=20)
+    columns = ArrayField(models.CharField(max_length=400), default=list, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(name="one_choice_a_list", fields=["user", "list_name"])]
 
 
 class Visit(models.Model):

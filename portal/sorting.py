@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from django.db.models import Case, Expression, F, Model, QuerySet, Value, When
-from django.db.models.expressions import OrderBy
+from django.db.models import Case, F, Model, QuerySet, Value, When
+from django.db.models.expressions import Combinable, OrderBy
 from django.db.models.functions import Lower
 from django.http import QueryDict
 
 M = TypeVar("M", bound=Model)
+Order: TypeAlias = "Sequence[str | Names | Since | F | Combinable]"
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Sorting:
     otherwise equal.
     """
 
-    columns: Mapping[str, Sequence[str | Names | Since | Expression]]
+    columns: Mapping[str, Order]
     usual: str
     last: str = "pk"
 
@@ -58,7 +59,7 @@ class Sorting:
         """Returns the arguments of `order_by` for a column. Null comes last in both directions, except in a `Since`
         column."""
         back = sort.startswith("-")
-        found: list[Expression | F] = []
+        found: list[Any] = []
         for what in self.columns[sort.removeprefix("-")]:
             match what:
                 case Names(field):

@@ -82,7 +82,7 @@ def _list_of_jobs(query: Query) -> list[str]:
         words += ["--state", query["state"]]
     if query.get("owner") == "me":
         words.append("--mine")
-    return words + _options(query, {"team": "--team", "label": "--label", "q": "--search"})
+    return words + _options(query, {"team": "--team", "label": "--label", "q": "--search", "sort": "--sort"})
 
 
 def _options(query: Query, names: Mapping[str, str]) -> list[str]:

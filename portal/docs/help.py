@@ -15,7 +15,7 @@ HELP = {
     "token_terminal": "cli#log-in",
     "secrets": "jobs#keep-a-secret",
     "secret": "jobs#keep-a-secret",
-    "jobs": "jobs#follow-a-job",
+    "jobs": "jobs#find-jobs-in-the-list",
     "job": "jobs#follow-a-job",
     "job_edit": "jobs#change-a-job",
     "jobs_selected": "jobs#change-several-jobs-at-once",

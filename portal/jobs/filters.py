@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, NamedTuple, Self
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import QueryDict
 
 from accounting.core.numbers import read_key
 from accounting.models import Generation, Tenant, User
-from portal.sorting import Names, Sorting
+from portal.jobs.columns import COLUMNS as LIST
+from portal.jobs.columns import GPUS, NOW_ON
 from scheduling.models import Job, JobLabel, Lease
 
 S = Job.State
@@ -21,19 +23,11 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "running": ("Holding GPUs", Job.HOLDING),
     "ended": ("Ended", Job.ENDED),
 }
-SORTING = Sorting(
-    {
-        "created": ("created_at",), "name": (Names("name"),), "state": ("state",), "gpus": ("wanted",),
-        "owner": (Names("owner__username"),), "team": (Names("tenant__name"),), "ended": ("ended_at",),
-    },
-    usual="-created",
-    last="id",
-)  # fmt: skip
 LISTED = (
     "name", "state", "reason", "preemptible", "created_at", "ended_at", "tenant__name", "tenant__slug",
     "owner__username",
 )  # fmt: skip
-USUAL_SORT = SORTING.usual
+USUAL_SORT = LIST.usual_sort
 ALL = "all"
 
 
@@ -58,12 +52,27 @@ class ListedJob(NamedTuple):
     # The interval in which a waiting job is expected to start.
     earliest: datetime | None
     starts_by: datetime | None
+    first_started_at: datetime | None
+    held_for: timedelta  # in the attempts that have ended
+    kind: str
+    priority: int
+    deadline: datetime | None
+    attempts: int
+    failures: int
+    exit_code: int | None
+    steps: Decimal | None
+    sweep: str | None
+    pipeline: str | None
+    cluster: str
+    labels: dict[str, str] | None
 
 
 # The query's columns, in the order of the fields of ListedJob.
 COLUMNS = (
     "pk", "name", "state", "reason", "preemptible", "created_at", "ended_at", "tenant__name", "owner__username",
-    "wanted", "now_on", "forecast__earliest", "forecast__starts_by",
+    "wanted", "now_on", "forecast__earliest", "forecast__starts_by", "first_started_at", "held_for", "kind", "priority",
+    "deadline", "epoch", "failures", "exit_code", "steps_done", "sweep__name", "pipeline__name", "cluster__name",
+    "spec__labels",
 )  # fmt: skip
 
 
@@ -83,6 +92,9 @@ class JobFilter:
     label: str = ""  # "key=value", or "key" for any value
     preemptible: bool = False  # whether only preemptible jobs are listed
     sort: str = USUAL_SORT
+    columns: tuple[
+        str, ...
+    ] = ()  # keys of the columns to show; empty for those that the reader has chosen before
     ignored: tuple[tuple[str, str], ...] = ()  # (name of the parameter, invalid value)
 
     @classmethod
@@ -92,12 +104,15 @@ class JobFilter:
         kind, service, sweep, pipeline = (
             get.get(name, "") for name in ("kind", "service", "sweep", "pipeline")
         )
+        columns = [key for key in get.get("columns", "").split(",") if key]
+        unknown = ",".join(key for key in columns if not LIST.find(key))
         known = {
+            "column": not unknown,
             "kind": kind in {"", ALL, *Job.Kind.values},
             "state": state in GROUPS or state in S.values or not state,
-            "order": sort.removeprefix("-") in SORTING.columns,
+            "order": LIST.sorts_by(sort),
         }
-        asked = {"state": state, "order": sort, "kind": kind}
+        asked = {"column": unknown, "state": state, "order": sort, "kind": kind}
         return cls(
             q=get.get("q", "").strip()[:200],
             state=state if known["state"] else "",
@@ -111,6 +126,7 @@ class JobFilter:
             sweep=sweep if read_key(sweep) else "",
             pipeline=pipeline if read_key(pipeline) else "",
             sort=sort if known["order"] else USUAL_SORT,
+            columns=LIST.valid(columns) if columns else (),
             ignored=tuple((what, asked[what][:40]) for what in known if not known[what]),
         )
 
@@ -132,8 +148,8 @@ class JobFilter:
         )
         return any(chosen)
 
-    def apply(self, jobs: QuerySet[Job], user: User | None = None) -> QuerySet[Job, tuple[Any, ...]]:
-        """Returns the jobs in `jobs` that match the filter, sorted, as tuples of the fields of ListedJob.
+    def apply(self, jobs: QuerySet[Job], user: User | None = None) -> QuerySet[Job]:
+        """Returns the jobs in `jobs` that match the filter, sorted.
 
         `user` is the reader. The owner "me" in the filter means this user, and a filter by team finds only teams that
         this user may see.
@@ -168,7 +184,12 @@ class JobFilter:
             jobs = jobs.filter(
                 Q(generation_ids__contains=list(wanted)) & ~Q(generation_ids=[]) | Exists(held)
             )
-        return annotated(jobs).order_by(*SORTING.by(self.sort)).values_list(*COLUMNS)
+        return jobs.order_by(*LIST.by(self.sort))
+
+
+def listed(jobs: QuerySet[Job]) -> QuerySet[Job, tuple[Any, ...]]:
+    """Returns jobs as tuples of the fields of ListedJob."""
+    return annotated(jobs).values_list(*COLUMNS)
 
 
 def labelled(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
@@ -191,5 +212,4 @@ def annotated(jobs: QuerySet[Job]) -> QuerySet[Job]:
     `now_on` is the name of the generation whose GPUs the job holds, or None. `wanted` is the number of GPUs that the
     whole gang needs.
     """
-    held = Lease.objects.filter(job=OuterRef("pk"), state__in=Lease.HOLDING).values("generation__name")[:1]
-    return jobs.annotate(now_on=Subquery(held), wanted=F("workers") * F("gpus_per_worker"))
+    return jobs.annotate(now_on=NOW_ON, wanted=GPUS)

@@ -3,6 +3,7 @@ process."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.core.paginator import Page, Paginator
@@ -11,7 +12,7 @@ from django.db.models import Func, IntegerField, QuerySet, Subquery, Value
 from accounting.core.prepared import Prepared
 from accounting.models import User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
-from portal.jobs.filters import COLUMNS, JobFilter, ListedJob
+from portal.jobs.filters import COLUMNS, JobFilter, ListedJob, listed
 from scheduling.models import Job
 
 JOBS_PER_PAGE = 50
@@ -22,14 +23,17 @@ def page_of(user: User, chosen: JobFilter, number: str | None) -> Page[ListedJob
 
     An invalid number gives the first page; a number beyond the end gives the last page.
     """
-    if number is None and chosen == JobFilter() and not sees_every_tenant(user):
+    if number is None and replace(chosen, columns=()) == JobFilter() and not sees_every_tenant(user):
         rows = _first_rows(ids_with_role(user))
         paginator = Paginator([ListedJob(*row[:-1]) for row in rows], JOBS_PER_PAGE)
         paginator.count = rows[0][-1] if rows else 0
         return paginator.page(1)
-    found = Paginator(chosen.apply(Job.objects.visible_to(user), user), JOBS_PER_PAGE)
-    page: Page[Any] = found.get_page(number)
-    page.object_list = [ListedJob(*row) for row in page.object_list]
+    # Sorting all jobs by their keys alone takes a fraction of the time that sorting whole rows takes.
+    keys = chosen.apply(Job.objects.visible_to(user), user).values_list("pk", flat=True)
+    page: Page[Any] = Paginator(keys, JOBS_PER_PAGE).get_page(number)
+    wanted = list(page.object_list)
+    jobs = {row[0]: ListedJob(*row) for row in listed(Job.objects.filter(pk__in=wanted))}
+    page.object_list = [jobs[key] for key in wanted if key in jobs]
     return page
 
 
@@ -42,4 +46,4 @@ def _first_rows(teams: list[int]) -> QuerySet[Job, tuple[Any, ...]]:
     """
     found = JobFilter().apply(Job.objects.filter(tenant__in=teams))
     count = Func(Value(1), function="COUNT", output_field=IntegerField())
-    return found.values_list(*COLUMNS, Subquery(found.order_by().values_list(count)))[:JOBS_PER_PAGE]
+    return listed(found).values_list(*COLUMNS, Subquery(found.order_by().values_list(count)))[:JOBS_PER_PAGE]

@@ -27,11 +27,13 @@ from portal.forms.form import Form
 from portal.forms.posting import perform, show, tell
 from portal.fragments import INCLUDED, render_page, wanted_part
 from portal.jobs import detail
+from portal.jobs.columns import COLUMNS, LABEL
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import GROUPS, JobFilter
 from portal.jobs.idle import use_of
 from portal.jobs.listing import page_of
 from portal.jobs.remedies import links_of
+from portal.lists.choices import choosable, remembered_columns
 from portal.live.topics import topics_of_jobs
 from portal.user_request import UserRequest
 from scheduling.draining.drained_jobs import nodes_drained_under
@@ -59,18 +61,28 @@ def jobs(request: UserRequest) -> HttpResponse:
     tenants = SimpleLazyObject(
         lambda: list(Tenant.objects.order_by(*by_name("name"))) if every else _tenants(ids)
     )
+    columns = chosen.columns or COLUMNS.chosen("", remembered_columns(request.user, "jobs"))
+    several = len(tenants if every else ids) > 1
+    if not several and not chosen.columns:
+        columns = tuple(key for key in columns if key != "team")
+    label_keys = SimpleLazyObject(
+        lambda: [key for (key,) in (_every_label_key() if every else _label_keys(ids))]
+    )
     context = {
         "filter": chosen,
         "sort": chosen.sort,
+        "columns": columns,
+        "heads": [(key, COLUMNS.find(key)) for key in columns],
         "page": page_of(request.user, chosen, request.GET.get("page")),
         "groups": [(key, label) for key, (label, _) in GROUPS.items()],
         "states": Job.State.choices,
         "kinds": Job.Kind.choices,
         "tenants": tenants,
-        "several_teams": len(tenants if every else ids) > 1,
+        "several_teams": several,
         "generations": SimpleLazyObject(_generations),
-        "label_keys": SimpleLazyObject(
-            lambda: [key for (key,) in (_every_label_key() if every else _label_keys(ids))]
+        "label_keys": label_keys,
+        "choosable": SimpleLazyObject(
+            lambda: choosable(COLUMNS, columns, [f"{LABEL}{key}" for key in label_keys])
         ),
         "topics": topics_of_jobs(request.user),
     }

@@ -6,19 +6,21 @@ comes from users or from their programs through `escape`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from html import escape
+from typing import TypeAlias
 
 from django import template
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from accounting.core.wording import counted
+from accounting.core.wording import counted, duration, number
 from portal import wording
 from portal.cluster.gpu_map import AWAY, OTHER, Cell
+from portal.jobs.columns import LABEL
 from portal.jobs.filters import ListedJob
 from portal.templatetags.fairlot import ago_at, as_sentence, chip, moment, reason_chip, state_chip
 from scheduling.core.event_texts import text_of
@@ -49,29 +51,95 @@ def _job_line(job: Job, address: str, now: datetime) -> str:
 
 
 @register.simple_tag
-def job_rows(jobs: Iterable[ListedJob], *, with_team: bool) -> SafeString:
-    """Renders the rows of a page of the job list, which has up to fifty jobs."""
+def job_rows(jobs: Iterable[ListedJob], columns: Sequence[str]) -> SafeString:
+    """Renders the rows of a page of the job list, which has up to fifty jobs, with these columns."""
     now, address = timezone.now(), _job_address()
-    return SafeString("".join(_job_row(job, address, now, with_team=with_team) for job in jobs))
+    cells = [_cell_of(key) for key in columns]
+    return SafeString("".join(_job_row(job, address, now, cells) for job in jobs))
 
 
-def _job_row(job: ListedJob, address: str, now: datetime, *, with_team: bool) -> str:
-    preemptible = chip("preemptible", "accent") if job.preemptible else ""
-    starts = _starts(job.earliest, job.starts_by, now) if job.earliest and job.state in Job.WAITING else ""
-    now_on = f' <span class="muted">{escape(job.now_on)}</span>' if job.now_on else ""
-    team = f'<td data-label="Team" class="break">{escape(job.team)}</td>' if with_team else ""
-    ended = ago_at(job.ended_at, now) if job.ended_at else ""
+def _job_row(job: ListedJob, address: str, now: datetime, cells: Sequence[JobCell]) -> str:
     return (
         f'<tr id="job-{job.pk}"><td class="pick"><input type="checkbox" name="job" value="{job.pk}" form="selection" '
         f'aria-label="Select {escape(job.name)}"></td>'
+        f"{''.join(cell(job, address, now) for cell in cells)}</tr>"
+    )
+
+
+# Renders one cell of a job from the job, the beginning of the URL of jobs, and the time.
+JobCell: TypeAlias = Callable[[ListedJob, str, datetime], str]
+
+
+def _name_cell(job: ListedJob, address: str, now: datetime) -> str:
+    return (
         f'<th scope="row" class="job-name"><a href="{address}{job.pk}/">'
         f'{escape(job.name)}</a> <span class="muted small nowrap">#{job.pk}</span></th>'
+    )
+
+
+def _state_cell(job: ListedJob, address: str, now: datetime) -> str:
+    preemptible = chip("preemptible", "accent") if job.preemptible else ""
+    starts = _starts(job.earliest, job.starts_by, now) if job.earliest and job.state in Job.WAITING else ""
+    return (
         f'<td data-label="State"><span class="row chips">{state_chip(job)}{reason_chip(job)}{preemptible}{starts}'
         "</span></td>"
-        f'<td data-label="GPUs" class="number"><span>{job.wanted}{now_on}</span></td>{team}'
-        f'<td data-label="Owner" class="break">{escape(job.owner)}</td>'
-        f'<td data-label="Submitted">{ago_at(job.created_at, now)}</td><td data-label="Ended">{ended}</td></tr>'
     )
+
+
+def _gpus_cell(job: ListedJob, address: str, now: datetime) -> str:
+    now_on = f' <span class="muted">{escape(job.now_on)}</span>' if job.now_on else ""
+    return f'<td data-label="GPUs" class="number"><span>{job.wanted}{now_on}</span></td>'
+
+
+def _text_cell(label: str, text: str | None) -> str:
+    return f'<td data-label="{escape(label)}" class="break">{escape(text or "")}</td>'
+
+
+def _number_cell(label: str, value: object) -> str:
+    return f'<td data-label="{label}" class="number">{"" if value is None else value}</td>'
+
+
+def _time_cell(label: str, at: datetime | None, now: datetime) -> str:
+    return f'<td data-label="{label}">{ago_at(at, now) if at else ""}</td>'
+
+
+JOB_CELLS: dict[str, JobCell] = {
+    "name": _name_cell,
+    "state": _state_cell,
+    "gpus": _gpus_cell,
+    "team": lambda job, address, now: _text_cell("Team", job.team),
+    "owner": lambda job, address, now: _text_cell("Owner", job.owner),
+    "created": lambda job, address, now: _time_cell("Submitted", job.created_at, now),
+    "ended": lambda job, address, now: _time_cell("Ended", job.ended_at, now),
+    "started": lambda job, address, now: _time_cell("First started", job.first_started_at, now),
+    "held": lambda job, address, now: _number_cell(
+        "Time on GPUs", duration(job.held_for.total_seconds()) if job.held_for else None
+    ),
+    "generation": lambda job, address, now: _text_cell("GPU type", job.now_on),
+    "kind": lambda job, address, now: _text_cell("Kind", Job.Kind(job.kind).label),
+    "priority": lambda job, address, now: _number_cell("Priority", job.priority),
+    "deadline": lambda job, address, now: _time_cell("Deadline", job.deadline, now),
+    "attempts": lambda job, address, now: _number_cell("Attempts", job.attempts),
+    "failures": lambda job, address, now: _number_cell("Failures", job.failures),
+    "exit": lambda job, address, now: _number_cell("Exit code", job.exit_code),
+    "steps": lambda job, address, now: _number_cell(
+        "Steps", None if job.steps is None else number(float(job.steps))
+    ),
+    "sweep": lambda job, address, now: _text_cell("Sweep", job.sweep),
+    "pipeline": lambda job, address, now: _text_cell("Pipeline", job.pipeline),
+    "cluster": lambda job, address, now: _text_cell("Cluster", job.cluster),
+}
+
+
+def _cell_of(key: str) -> JobCell:
+    label = key.removeprefix(LABEL)
+    return JOB_CELLS.get(key) or (lambda job, address, now: _text_cell(label, _label_of(job, label)))
+
+
+def _label_of(job: ListedJob, key: str) -> str:
+    """Returns the value of a label of a job; the key itself for a label without a value."""
+    labels = job.labels or {}
+    return (labels[key] or key) if key in labels else ""
 
 
 def _starts(earliest: datetime, by: datetime | None, now: datetime) -> str:

@@ -164,6 +164,8 @@ class Job(models.Model):
             models.Index(fields=["cluster", "state"]),
             models.Index(fields=["tenant", "-id"]),
             models.Index(fields=["owner", "-id"]),
+            # Lists show the newest jobs first, and count all of them.
+            models.Index(fields=["-created_at", "-id"], include=["tenant", "kind"], name="job_newest"),
             models.Index(fields=["cluster", "ended_at"], name="job_ended"),
             # Covers what scheduling/reports/job_waits.py, job_waste.py and demand.py read, so that they read no other
             # jobs.

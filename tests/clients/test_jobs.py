@@ -199,6 +199,20 @@ class TestReading:
         )
         assert "genome" not in fairlot(bob, "list", "--all").output
 
+    def test_a_list_is_sorted_and_has_the_chosen_columns(self, scene: Scene, fairlot) -> None:
+        bob = scene.people.bob
+        scene.world.submit(bob, scene.people.astro, gpus=1, name="small", labels={"exp": "e1", "flag": ""})
+        shown = fairlot(bob, "list", "--sort", "gpus", "--columns", "name,gpus,label:exp,label:flag").stdout
+        assert [line.split() for line in shown.splitlines()] == [
+            ["NAME", "GPUS", "EXP", "FLAG"],
+            ["small", "1", "e1", "flag"],
+            ["supernova", "4"],
+            ["supernova-next", "8"],
+        ]
+        assert fairlot(bob, "list", "--sort=-gpus", "--columns", "name").stdout.split()[1:][-1] == "small"
+        assert "label:KEY" in fairlot(bob, "list", "--columns", "moon").stderr
+        assert "label:KEY" in fairlot(bob, "list", "--sort", "moon").stderr
+
     def test_a_limit_says_that_there_is_more(self, scene: Scene, fairlot) -> None:
         done = fairlot(scene.people.bob, "list", "--limit", 1)
         assert len(done.stdout.splitlines()) == 2

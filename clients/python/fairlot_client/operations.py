@@ -39,10 +39,15 @@ def list_jobs(
     q: str | None = None,
     label: str | None = None,
     preemptible: bool | None = None,
+    sort: str | None = None,
     before: int | None = None,
     page_size: int | None = None,
 ) -> Pages[answers.Job]:
-    """Returns one page of the jobs of the caller's teams, newest first."""
+    """Returns one page of the jobs of the caller's teams, newest first, or in the order of `sort`.
+
+    Pages of an order follow one another also while jobs come and go. A job whose place changes meanwhile can be missing
+    or be listed twice.
+    """
     return Pages(
         Call(
             "GET",
@@ -55,6 +60,7 @@ def list_jobs(
                 q=q,
                 label=label,
                 preemptible=preemptible,
+                sort=sort,
                 before=before,
                 limit=page_size,
             ),

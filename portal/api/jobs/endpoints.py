@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Annotated, Any, Protocol
 
 from django.conf import settings
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
+from django.db.models.expressions import OrderBy
 from django.http import Http404
 from ninja import Header, Query, Router
 from ninja.errors import HttpError
@@ -22,10 +24,13 @@ from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs import schemas
 from portal.api.problems import problems_of
 from portal.api.versions import IfMatch, versions_in
+from portal.jobs.columns import COLUMNS as LIST
+from portal.jobs.columns import LABEL
 from portal.jobs.detail import forecast_of, present_lease
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import labelled
 from portal.jobs.logs import log_end
+from portal.lists.columns import after
 from portal.user_request import ApiRequest
 from scheduling.backends.base import LogUnreadable
 from scheduling.clusters.backend_factory import backend_for
@@ -50,6 +55,7 @@ MOST_YAML = 4 * LONGEST_YAML  # characters of all YAML in one call, because pars
 
 LOG_PIECE = 256 * 1024
 NO_FILTERS = schemas.JobFilters.model_validate({})
+NEWEST = [F("id").desc()]
 AFTER_ALL = 2**63 - 1  # above the key of every job
 # Each query reads one row more than the page shows, to know whether there is a next page. The SQL of each limit is
 # prepared, so there are only three limits.
@@ -86,38 +92,55 @@ def list_jobs(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns one page of the jobs of the caller's teams, newest first."""
+    """Returns one page of the jobs of the caller's teams, newest first, or in the order of `sort`.
+
+    Pages of an order follow one another also while jobs come and go. A job whose place changes meanwhile can be missing
+    or be listed twice.
+    """
     user, most = request.auth, next(some for some in MOST_ROWS if some > limit)
     if filters == NO_FILTERS and not sees_every_tenant(user):
         found = _latest(ids_with_role(user), before or AFTER_ALL, most)
     else:
-        found = list(_rows(_filtered(Job.objects.visible_to(user), filters, before))[:most])
+        found = list(_rows(*_filtered(Job.objects.visible_to(user), filters, before))[:most])
     items = [_shown(row) for row in found[:limit]]
     return {"items": items, "next": items[-1]["id"] if len(found) > limit else None}
 
 
-def _filtered(jobs: QuerySet[Job], filters: schemas.JobFilters, before: int | None) -> QuerySet[Job]:
+def _filtered(
+    jobs: QuerySet[Job], filters: schemas.JobFilters, before: int | None
+) -> tuple[QuerySet[Job], list[OrderBy]]:
+    """Returns the jobs that match the filters and follow the job `before` in the order, and the order."""
+    order = _order(filters.sort)
+    if before and filters.sort:
+        jobs = after(jobs, order, before)
     wanted = {
         "state": filters.state,
         "kind": filters.kind,
         "tenant__slug": filters.team,
         "owner__username": filters.owner,
         "name__icontains": filters.q,
-        "pk__lt": before,
+        "pk__lt": None if filters.sort else before,
     }
     jobs = jobs.filter(**{name: value for name, value in wanted.items() if value})
     if filters.preemptible is not None:
         jobs = jobs.filter(preemptible=filters.preemptible)
-    return labelled(jobs, filters.label) if filters.label else jobs
+    return labelled(jobs, filters.label) if filters.label else jobs, order
 
 
-def _rows(jobs: QuerySet[Job]) -> QuerySet[Job, tuple[Any, ...]]:
-    """Returns a tuple for each job, latest job first. It contains the job's values of the columns in COLUMNS, and
+def _order(sort: str) -> list[OrderBy]:
+    """Returns the order of a list of jobs. Raises SpecError, with the columns, for an unknown one."""
+    if sort and not LIST.sorts_by(sort):
+        raise SpecError({"sort": unknown_choice("column", sort, [*LIST.known, f"{LABEL}KEY"])})
+    return LIST.by(sort) if sort else NEWEST
+
+
+def _rows(jobs: QuerySet[Job], order: Sequence[OrderBy] = NEWEST) -> QuerySet[Job, tuple[Any, ...]]:
+    """Returns a tuple for each job, in this order. It contains the job's values of the columns in COLUMNS, and
     `_shown` formats it.
 
     Tuples are used because they are faster to create than model instances with related objects.
     """
-    return jobs.order_by("-id").values_list(*COLUMNS.values())
+    return jobs.order_by(*order).values_list(*COLUMNS.values())
 
 
 @Prepared

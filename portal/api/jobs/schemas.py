@@ -180,6 +180,12 @@ class JobFilters(WithOldNames, Schema):
         None, description="True: only preemptible jobs. False: only jobs that are not preemptible."
     )
     only_idle: AskedFlag | None = read_as("preemptible")
+    sort: Line = Field(
+        "",
+        description="Column of the job list to sort by, such as `name`, `state`, `gpus`, `owner`, `created`, `held` or "
+        "`label:KEY`, with a leading `-` for descending order. Jobs without a value come last. Without it, the newest "
+        "job comes first.",
+    )
 
 
 class JobInFull(Job):
@@ -195,9 +201,9 @@ class JobInFull(Job):
 
 
 class JobPage(BaseModel):
-    """A page of jobs, newest first.
+    """A page of jobs, in the order of `sort`, or newest first.
 
-    To get the next page, with older jobs, call the endpoint again with the parameter `before` set to `next`, which is
+    To get the next page, call the endpoint again with the parameter `before` set to `next`, which is
     null on the last page.
     """
 

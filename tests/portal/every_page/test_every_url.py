@@ -75,6 +75,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "job_follow": POSTED,
     "jobs": PAGE,
     "jobs_selected": MOVED,
+    "jobs_columns": MOVED,
     "job": ASTRO,
     "job_edit": ASTRO,
     "job_log": ASTRO,

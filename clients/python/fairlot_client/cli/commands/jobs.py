@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,10 +32,16 @@ WORDS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 STATES = [
     "queued", "starting", "running", "stopping", "suspended", "cancelling", "succeeded", "failed", "cancelled",
 ]  # fmt: skip
-COLUMNS: list[Column] = [
-    ("ID", "id"), ("NAME", "name"), ("STATE", "state"), ("GPUS", "gpus"), ("TEAM", "team"), ("OWNER", "owner"),
-    ("SUBMITTED", when("created_at")), ("REASON", "reason"),
-]  # fmt: skip
+# The columns that `fairlot list --columns` takes, by the words that the portal uses for them.
+LISTED: dict[str, Column] = {
+    "id": ("ID", "id"), "name": ("NAME", "name"), "state": ("STATE", "state"), "gpus": ("GPUS", "gpus"),
+    "team": ("TEAM", "team"), "owner": ("OWNER", "owner"), "created": ("SUBMITTED", when("created_at")),
+    "reason": ("REASON", "reason"), "started": ("STARTED", when("first_started_at")),
+    "ended": ("ENDED", when("ended_at")), "kind": ("KIND", "kind"), "priority": ("PRIORITY", "priority"),
+    "failures": ("FAILURES", "failures"), "exit": ("EXIT", "exit_code"), "steps": ("STEPS", "steps_done"),
+    "cluster": ("CLUSTER", "cluster"), "labels": ("LABELS", "labels"), "workers": ("WORKERS", "workers"),
+}  # fmt: skip
+COLUMNS = [LISTED[key] for key in ("id", "name", "state", "gpus", "team", "owner", "created", "reason")]
 FIELDS: list[Column] = [
     ("id", "id"), ("name", "name"), ("state", "state"), ("reason", "reason"), ("team", "team"), ("owner", "owner"),
     ("cluster", "cluster"), ("workers", "workers"), ("GPUs", "gpus"), ("priority", "priority"),
@@ -201,14 +208,58 @@ def wants_to_cancel(app: App, job: int) -> bool:
 @click.option(
     "--preemptible/--not-preemptible", default=None, help="Only jobs that are, or are not, preemptible."
 )
+@click.option(
+    "--sort",
+    metavar="COLUMN",
+    help="Sort by this column, such as name, gpus, ended or label:KEY; -COLUMN for descending order.",
+)
+@click.option(
+    "--columns",
+    metavar="COLUMN,...",
+    callback=lambda _context, _option, text: columns_of(text),
+    help=f"Columns of the table: {', '.join(LISTED)}, or label:KEY.",
+)
 @limit_options
 @watchable
 @with_app
-def list_jobs(app: App, mine: bool, owner: str | None, limit: int, everything: bool, **filters: Any) -> None:
-    """List the jobs of your teams, newest first."""
+def list_jobs(
+    app: App,
+    *,
+    mine: bool,
+    owner: str | None,
+    columns: list[Column],
+    limit: int,
+    everything: bool,
+    **filters: Any,
+) -> None:
+    """List the jobs of your teams, newest first or as --sort says."""
     owner = app.client.me()["username"] if mine else owner
     jobs = app.client.list_jobs(owner=owner, page_size=min(200, limit + 1), **filters)
-    show_rows(app, taken(jobs, limit, everything), COLUMNS)
+    show_rows(app, taken(jobs, limit, everything), columns)
+
+
+def columns_of(text: str | None) -> list[Column]:
+    """Returns the columns that the text names, separated by commas; the usual ones for None."""
+    if text is None:
+        return COLUMNS
+    found: list[Column] = []
+    for key in text.split(","):
+        label = key.removeprefix("label:")
+        if label and label != key:
+            found.append((label.upper(), partial(label_of, label)))
+        elif key in LISTED:
+            found.append(LISTED[key])
+        else:
+            raise click.BadParameter(
+                f'there is no column "{key}". Choose some of: {", ".join(LISTED)}, label:KEY.'
+            )
+    return found
+
+
+def label_of(key: str, job: Mapping[str, Any]) -> str | None:
+    """Returns the value of a label of a job; the key itself for a label without a value."""
+    value = job["labels"].get(key)
+    return key if value == "" else value
 
 
 WAITING = ("queued", "suspended")
