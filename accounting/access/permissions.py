@@ -47,6 +47,9 @@ PERMISSIONS: dict[str, Permission] = {
         "Add and remove members of a team; set their roles and tickets", (ADMIN, MANAGER)
     ),
     "quota.set": Permission("Set and remove limits", (ADMIN,)),
+    "member_limit.set": Permission(
+        "Set limits on members; remove limits on members that managers set", (ADMIN, MANAGER)
+    ),
     "share.preview": Permission(
         "Preview how a change of a team's tickets or limits affects shares", (ADMIN, OPERATOR)
     ),

@@ -1,4 +1,4 @@
-"""Actions on the limits of tenants and of their users. Only admins may use them."""
+"""Actions on the limits of tenants and of their users. Admins set all of them, managers those on their members."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Required, TypedDict, Unpack
 from django.db import transaction
 
 from accounting.access import audit
-from accounting.access.permissions import require
+from accounting.access.permissions import may, require
 from accounting.actions.checks import check_choice, check_fields
 from accounting.core.errors import Refused
-from accounting.models import Generation, Quota, Request, Tenant, User
+from accounting.models import Generation, Membership, Quota, Request, Tenant, User
 from accounting.models.requests import limit_target
 
 LONGEST_DAYS = 366
@@ -39,9 +39,9 @@ def set_quota(
     on GPU-hours and money, a calendar month (default), a calendar quarter, or the last `days` days. `at_limit`: whether
     Fairlot blocks jobs at the limit, makes them preemptible, or only warns.
 
-    If the tenant already has a limit that differs only in the amount, changes the amount of that limit.
+    If the tenant already has a limit that differs only in the amount, changes the amount of that limit. Managers of the
+    tenant set limits on its users only, and change none that an admin set: theirs stand beside those.
     """
-    require(actor, "quota.set")
     quota = limit_of(
         tenant,
         kind=kind,
@@ -52,9 +52,28 @@ def set_quota(
         days=days,
         at_limit=at_limit,
     )
+    quota.by_managers = quota.is_of_users and actor is not None and not may(actor, "quota.set")
+    _require_settable(actor, quota)
+    members = Membership.objects.filter(tenant__path__startswith=tenant.path)
+    if quota.by_managers and quota.user and not members.filter(user=quota.user).exists():
+        raise Refused("The user is not in this team.", "user")
     held = set_within(actor=actor, quota=quota, limit=Decimal(limit))
-    Request.objects.overtake(limit_target(held), tenant=held.tenant)
+    _overtake_grants(held)
     return held
+
+
+def _require_settable(actor: User | None, quota: Quota) -> None:
+    """Raises NotAllowed unless the actor may set and remove this limit."""
+    if quota.by_managers:
+        require(actor, "member_limit.set", quota.tenant)
+    else:
+        require(actor, "quota.set")
+
+
+def _overtake_grants(quota: Quota) -> None:
+    """Ends grants of this limit without effect. Grants are of limits that admins set."""
+    if not quota.by_managers:
+        Request.objects.overtake(limit_target(quota), tenant=quota.tenant)
 
 
 class Which(TypedDict, total=False):
@@ -155,20 +174,24 @@ def lock_limits_of(tenant: Tenant) -> None:
 
 
 def find(quota: Quota) -> Quota | None:
-    """Returns the stored limit that equals `quota` in everything but the amount; None if no such limit is stored."""
-    found = Quota.objects.filter(tenant=quota.tenant_id).select_related("tenant", "user", "generation")
+    """Returns the stored limit that equals `quota` in everything but the amount; None if no such limit is stored.
+
+    Limits of managers and of admins are different limits.
+    """
+    stored = Quota.objects.filter(tenant=quota.tenant_id, by_managers=quota.by_managers)
+    found = stored.select_related("tenant", "user", "generation")
     return next((held for held in found if held.key() == quota.key()), None)
 
 
 @transaction.atomic(durable=True)
 def remove_quota(*, actor: User | None, quota: Quota) -> None:
-    require(actor, "quota.set")
+    _require_settable(actor, quota)
     lock_limits_of(quota.tenant)
     found = Quota.objects.select_for_update(of=("self",)).select_related("tenant", "generation")
     held = found.filter(pk=quota.pk).first()
     if held is None:
         raise Refused("This limit no longer exists.")
-    Request.objects.overtake(limit_target(held), tenant=held.tenant)
+    _overtake_grants(held)
     remove_within(actor=actor, quota=held)
 
 

@@ -33,6 +33,8 @@ class Quota(models.Model):
     A limit applies to one generation, or to all generations together. If several limits apply, the tightest one
     decides. A limit on users counts in each team of the subtree separately. So a user of two teams may use the full
     amount in each of them.
+
+    Managers set limits on users of their teams. These stand beside the limits of admins, even with the same key.
     """
 
     class Kind(models.TextChoices):
@@ -89,6 +91,11 @@ class Quota(models.Model):
         max_length=10, choices=AtLimit, default=AtLimit.BLOCK, db_default=AtLimit.BLOCK
     )
     limit = models.DecimalField(max_digits=14, decimal_places=3)
+    by_managers = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="True: managers of the tenant set the limit and may change it; else only admins may.",
+    )
 
     objects = QuotaQuerySet.as_manager()
 
@@ -97,8 +104,24 @@ class Quota(models.Model):
         constraints = [
             models.UniqueConstraint(
                 name="one_quota_of_each_kind",
-                fields=["tenant", "user", "each_user", "kind", "generation", "period", "days", "at_limit"],
+                fields=[
+                    "tenant",
+                    "user",
+                    "each_user",
+                    "kind",
+                    "generation",
+                    "period",
+                    "days",
+                    "at_limit",
+                    "by_managers",
+                ],
                 nulls_distinct=False,
+            ),
+            models.CheckConstraint(
+                name="managers_limit_users_only",
+                condition=models.Q(by_managers=False)
+                | models.Q(each_user=True)
+                | models.Q(user__isnull=False),
             ),
             models.CheckConstraint(name="quota_is_not_negative", condition=models.Q(limit__gte=0)),
             models.CheckConstraint(

@@ -162,6 +162,7 @@ NAMES = {
     "POST /invitations/accept": "accept_invitation",
     "POST /tickets/preview": "preview_tickets",
     "GET /limits": "list_limits",
+    "GET /limits/own": "list_own_limits",
     "POST /limits": "set_limit",
     "DELETE /limits/{limit_id}": "remove_limit",
     "POST /limits/preview": "preview_limit",

@@ -20,6 +20,7 @@ from portal.administration.member_usage import TeamMembersUsage
 from portal.administration.trail import entries
 from portal.administration.tree import share_of, tickets_within
 from portal.forms.form import Form
+from portal.forms.limit import MemberLimitForm
 from portal.forms.membership import InvitationForm, MemberForm, NewMemberByName
 from portal.forms.posting import perform, show
 from portal.user_request import UserRequest
@@ -61,6 +62,7 @@ def team_page(
         "invite": InvitationForm().or_posted(posted),
         "made": made,
         "limits": limits_of(tenant),
+        "limit": MemberLimitForm(tenant).or_posted(posted),
         **budgets_of(tenant, request.user, posted),
         "entries": entries(events, request.user),
     }
@@ -96,6 +98,37 @@ def add_member(request: UserRequest, slug: str) -> HttpResponse:
             actor=request.user, tenant=tenant, **values | {"user": find_user(values["user"])}
         ),
         done=lambda values: f"The user {values['user']} has been added to the team {tenant.name}.",
+        to=("team", slug),
+        page=partial(team_page, slug=slug),
+    )
+
+
+@posted_from("team", "slug")
+def set_limit(request: UserRequest, slug: str) -> HttpResponse:
+    """Sets a limit on one member, or on each member."""
+    tenant = get_object_or_404(managed(request), slug=slug)
+    form = MemberLimitForm(tenant, request)
+    return perform(
+        request,
+        form,
+        lambda values: actions.set_quota(
+            actor=request.user, tenant=tenant, limit=values["limit"], **form.which()
+        ),
+        done=f"The limit on members of the team {tenant.name} has been saved.",
+        to=("team", slug),
+        page=partial(team_page, slug=slug),
+    )
+
+
+@posted_from("team", "slug")
+def remove_limit(request: UserRequest, slug: str, pk: int) -> HttpResponse:
+    tenant = get_object_or_404(managed(request), slug=slug)
+    quota = get_object_or_404(tenant.quotas.filter(by_managers=True).select_related("tenant"), pk=pk)
+    return perform(
+        request,
+        Form(f"quota-{pk}", request),
+        lambda _: actions.remove_quota(actor=request.user, quota=quota),
+        done="The limit has been removed.",
         to=("team", slug),
         page=partial(team_page, slug=slug),
     )

@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "requests": ("fairlot request list",),
     "request": ("fairlot request show {pk}",),
     "request_new": ("fairlot request limit gpus 16 --team {slug} --reason 'Why we need it'",),
+    "own_limits": ("fairlot limits --mine",),
     "team": (
         "fairlot team members {slug}",
         "fairlot team invite {slug} --days 7",

@@ -11,6 +11,7 @@ HELP = {
     "docs_page": "README",
     "password_change": "operate#lift-a-lock-from-a-login",
     "preferences": "jobs#choose-the-order-of-your-jobs",
+    "own_limits": "limits#see-your-own-limits",
     "tokens": "jobs#call-the-api",
     "token_terminal": "cli#log-in",
     "secrets": "jobs#keep-a-secret",

@@ -1,4 +1,4 @@
-"""The form for a limit. Admins use it to set limits, and managers use it to request limits."""
+"""The forms for a limit. Admins set limits with it, and managers request limits, or set limits on their members."""
 
 from __future__ import annotations
 
@@ -50,3 +50,10 @@ class LimitForm(Form):
             days=values["days"],
             at_limit=values["at_limit"] or Quota.AtLimit.BLOCK,
         )
+
+
+class MemberLimitForm(LimitForm):
+    """The form for a limit that managers set: on one member of the team, or on each member separately."""
+
+    kind = Choice("Limit of", [(one.value, one.label) for one in Quota.Kind if one != Quota.Kind.BORROWED])
+    user = Row("Whose", User.objects.all(), others={EACH: "each member's"}, initial=EACH)

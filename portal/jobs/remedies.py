@@ -35,6 +35,8 @@ def _url(job: Job, remedy: Remedy, user: User) -> str:
             return f"{reverse('submit')}?{urlencode({'clone': job.pk, **remedy.changes})}"
         case RemedyCode.ASK_FOR_LIMIT | RemedyCode.ASK_FOR_TICKETS:
             return reverse("request_new", args=[job.tenant.slug])
-        case RemedyCode.HAND_OVER:
-            return reverse("admin_tenant" if user.is_admin else "team", args=[job.tenant.slug])
+        case RemedyCode.ASK_MANAGER:
+            return reverse("own_limits")
+        case RemedyCode.HAND_OVER | RemedyCode.CHANGE_LIMIT:
+            return reverse("admin_tenant" if user.is_admin else "team", args=[remedy.team or job.tenant.slug])
     return reverse("admin_nodes")

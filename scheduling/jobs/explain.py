@@ -99,7 +99,7 @@ class Explainer:
         reason = Reason(job.reason)
         if reason.is_never:
             return self._never(job, reason)
-        binding = self._binding(job, reason)
+        binding = self.binding(job, reason)
         match reason:
             case Reason.TEAM_ARCHIVED:
                 sentence = f"{job.tenant.name} is archived; jobs of this team do not run."
@@ -119,7 +119,7 @@ class Explainer:
         short = self._limits.in_short(job, binding) or SHORT[reason]
         return Explanation(sentence, short, False, tuple(self._detail(job)), helps)
 
-    def _binding(self, job: Job, reason: Reason) -> list[LimitUsage]:
+    def binding(self, job: Job, reason: Reason) -> list[LimitUsage]:
         """Returns the limits that block the job now. `reason` is the reason that the last round gave for the job.
 
         The list is empty if `reason` is not about limits, or if usage has fallen below the limits since the last round.
@@ -365,7 +365,7 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
     Reason.NEVER_NO_SUCH_GENERATION: ("Clone the job and accept a GPU type that the cluster has.",),
     Reason.NEVER_TOO_LARGE: ("Clone the job with fewer workers or GPUs.",),
     Reason.NEVER_WORKER_TOO_LARGE: ("Clone the job with more workers that have fewer GPUs each.",),
-    Reason.NEVER_OVER_QUOTA: ("Clone the job with fewer GPUs, or ask an admin for a larger limit.",),
+    Reason.NEVER_OVER_QUOTA: ("Clone the job with fewer GPUs, or ask for a larger limit.",),
     Reason.QUOTA_IN_USE: (
         "The job starts when another job that counts towards the limit ends, or when the limit is raised.",
     ),

@@ -17,7 +17,7 @@ from accounting.access import audit
 from accounting.access.permissions import may
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
-from accounting.models import Membership, User
+from accounting.models import Membership, Quota, User
 from accounting.models.tenants import ids_with_role
 from fairshare.model import Reason
 from scheduling.core.locks import lock_schedule
@@ -53,6 +53,8 @@ class RemedyCode(StrEnum):
     OTHER_SHAPE = "other_shape"
     OTHER_TEAM = "other_team"
 
+    CHANGE_LIMIT = "change_limit"
+    ASK_MANAGER = "ask_manager"
     ASK_FOR_LIMIT = "ask_for_limit"
     ASK_FOR_TICKETS = "ask_for_tickets"
     RESUME_CLUSTER = "resume_cluster"
@@ -82,6 +84,7 @@ class Remedy:
     label: str
     effect: str
     changes: Mapping[str, Any] = field(default_factory=dict)
+    team: str = ""  # slug of the team whose page helps, if it is another than the job's
 
     @property
     def kind(self) -> RemedyKind:
@@ -263,6 +266,30 @@ class _Finder:
     def ask_for_limit(self) -> Remedy | None:
         return self._ask(RemedyCode.ASK_FOR_LIMIT, "Ask for a larger limit")
 
+    def raise_managers_limit(self) -> Remedy | None:
+        """Leads managers of the team to the limit that they set, and its member to the list of limits and managers."""
+        tenants = {quota.tenant_id: quota.tenant for quota in self._managers_limits()}
+        for tenant in tenants.values():
+            if may(self.reader, "member_limit.set", tenant):
+                effect = f"Opens the page of {tenant.name}, where its managers set limits on members."
+                return Remedy(RemedyCode.CHANGE_LIMIT, "Change the limit", effect, team=tenant.slug)
+        if not tenants or self.reader.pk != self.job.owner_id:
+            return None
+        names = " or ".join(sorted(tenant.name for tenant in tenants.values()))
+        effect = f"Opens your limits, with the managers of {names} who can raise this one."
+        return Remedy(RemedyCode.ASK_MANAGER, "Ask a manager", effect)
+
+    def _managers_limits(self) -> list[Quota]:
+        """Returns the limits that block the job and that managers set."""
+        job, reason = self.job, Reason(self.job.reason)
+        if reason == Reason.NEVER_OVER_QUOTA:
+            quotas = Quota.objects.in_force_for(job.tenant, job.owner_id).filter(
+                by_managers=True, limit__lt=job.gpus
+            )
+            gpus = quotas.filter(kind=Quota.Kind.GPUS, at_limit=Quota.AtLimit.BLOCK)
+            return list(gpus.select_related("tenant"))
+        return [one.quota for one in self.explainer.binding(job, reason) if one.quota.by_managers]
+
     def ask_for_tickets(self) -> Remedy | None:
         return self._ask(RemedyCode.ASK_FOR_TICKETS, "Ask for more tickets")
 
@@ -300,9 +327,19 @@ _OF_REASONS = {
     Reason.NEVER_NO_SUCH_GENERATION: (_Finder.every_type,),
     Reason.NEVER_TOO_LARGE: (_Finder.every_type, _Finder.fewer_workers),
     Reason.NEVER_WORKER_TOO_LARGE: (_Finder.every_type, _Finder.other_shape_ever),
-    Reason.NEVER_OVER_QUOTA: (_Finder.every_type, _Finder.ask_for_limit, _Finder.other_team),
-    Reason.QUOTA_IN_USE: (_Finder.run_first, _Finder.ask_for_limit, _Finder.other_team),
-    Reason.HOURS_SPENT: (_Finder.ask_for_limit, _Finder.other_team),
+    Reason.NEVER_OVER_QUOTA: (
+        _Finder.raise_managers_limit,
+        _Finder.every_type,
+        _Finder.ask_for_limit,
+        _Finder.other_team,
+    ),
+    Reason.QUOTA_IN_USE: (
+        _Finder.raise_managers_limit,
+        _Finder.run_first,
+        _Finder.ask_for_limit,
+        _Finder.other_team,
+    ),
+    Reason.HOURS_SPENT: (_Finder.raise_managers_limit, _Finder.ask_for_limit, _Finder.other_team),
     Reason.BORROWED_ENOUGH: (_Finder.every_type, _Finder.ask_for_limit),
     Reason.SHARE_IN_USE: (_Finder.every_type, _Finder.ask_for_tickets),
     Reason.OWN_JOBS_AHEAD: (_Finder.run_first, _Finder.every_type),
@@ -311,7 +348,12 @@ _OF_REASONS = {
     Reason.CLUSTER_PAUSED: (_Finder.resume_cluster,),
     Reason.BACKING_OFF: (_Finder.try_now,),
     Reason.RETRYING: (_Finder.try_now,),
-    Reason.PREEMPTIBLE: (_Finder.end_preemptible, _Finder.every_type, _Finder.ask_for_limit),
+    Reason.PREEMPTIBLE: (
+        _Finder.raise_managers_limit,
+        _Finder.end_preemptible,
+        _Finder.every_type,
+        _Finder.ask_for_limit,
+    ),
     Reason.TEAM_ARCHIVED: (_Finder.other_team,),
     Reason.OWNER_MAY_NOT: (_Finder.hand_over,),
 }

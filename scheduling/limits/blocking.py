@@ -176,17 +176,19 @@ class Binding:
         quota = one.quota
         if quota.tenant_id not in self.seen(job):
             return "The job starts when the limit leaves enough room for the job again."
+        raised = (
+            f"a manager of {quota.tenant.name} raises the limit"
+            if quota.by_managers
+            else "the limit is raised"
+        )
         if quota.kind in Quota.OF_A_PERIOD:
             ends = one.ends or frees_at(quota, one.account, self.now, unbooked())
             at = f", on {ends:%Y-%m-%d} at {ends:%H:%M} UTC" if ends else ""
             if one.ends:
-                return f"The job starts when the limit's period is over{at}, or when the limit is raised."
-            return (
-                f"The job starts when enough usage is older than the limit's period{at}, or when the limit is"
-                " raised."
-            )
+                return f"The job starts when the limit's period is over{at}, or when {raised}."
+            return f"The job starts when enough usage is older than the limit's period{at}, or when {raised}."
         if one.user or quota.tenant_id == job.tenant_id:
-            return f"The job starts when a job of {one.whose} ends, or when the limit is raised."
+            return f"The job starts when a job of {one.whose} ends, or when {raised}."
         return (
             f"The job starts when a job of {one.whose}, or of a team below {one.whose}, ends, or when the limit is"
             " raised."

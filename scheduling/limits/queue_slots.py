@@ -49,7 +49,12 @@ class QueuePlaces:
                     return Refused(f"{self._said(usage)}. {self._what_to_clean()}", field="tenant")
             elif usage.is_exceeded(self._taken + 1):
                 said = self._said(usage.with_more(self._taken))
-                return Refused(f"{said}. Submit the job after a waiting job has started.", field="tenant")
+                ask = ""
+                if usage.quota.by_managers:
+                    ask = f", or ask a manager of {usage.quota.tenant.name} for a higher limit"
+                return Refused(
+                    f"{said}. Submit the job after a waiting job has started{ask}.", field="tenant"
+                )
         self._taken += 1
         return None
 

@@ -54,6 +54,26 @@ def usages_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datet
     ]
 
 
+def limits_on(user: User, *, now: datetime) -> list[LimitUsage]:
+    """Returns the limits on users that apply to `user`, with the user's usage in each team where the user is a member.
+
+    Leaves out limits of tenants that the user may not see. Sorted by tenant, from the root down.
+    """
+    teams = list(Tenant.objects.active().filter(memberships__user=user).order_by("path"))
+    lineage = {pk for team in teams for pk in team.lineage}
+    whose = Q(user=user) | Q(each_user=True)
+    seen = Tenant.objects.visible_to(user).filter(pk__in=lineage)
+    quotas = (
+        Quota.objects.filter(whose, tenant__in=seen).select_related(*NAMED).order_by("tenant__path", "pk")
+    )
+    return [
+        limit_usage(quota, used.get((team.pk, user.pk), Decimal(0)), team, user, now)
+        for quota, used in used_by_account(quotas, now=now)
+        for team in teams
+        if team.path.startswith(quota.tenant.path)
+    ]
+
+
 def ran_for(jobs: Iterable[int], now: datetime) -> Mapping[int, timedelta]:
     """Returns the run time of each job, by job id: its time on GPUs over all attempts, 0 if it never held GPUs."""
     held = Coalesce(F("held_until"), Value(now)) - F("held_from")

@@ -183,6 +183,13 @@ def test_limits_are_set_and_removed(scene: Scene, fairlot) -> None:
     assert made not in fairlot(ada, "limits", "--team", "bio", "-o", "name").stdout.split()
 
 
+def test_members_list_the_limits_on_them(scene: Scene, fairlot) -> None:
+    made = fairlot(
+        scene.people.alice, "limit", "set", "astro", "queued_jobs", 7, "--user", "bob", "-o", "name"
+    )
+    assert fairlot(scene.people.bob, "limits", "--mine", "-o", "name").stdout.split() == [made.stdout.strip()]
+
+
 def test_requests_are_made_and_decided(scene: Scene, fairlot) -> None:
     alice, ada = scene.people.alice, scene.people.ada
     tickets = fairlot(alice, "request", "tickets", 300, "--reason", "paper", "-o", "name").stdout.strip()

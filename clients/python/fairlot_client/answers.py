@@ -618,6 +618,7 @@ class Limit(TypedDict):
     at_limit: Literal["block", "idle", "warn"]
     team: str
     id: int
+    by_managers: bool
     used: str | None
 
 
@@ -790,6 +791,22 @@ class Notifications(TypedDict):
     notifications: list[Notification]
     unread: int
     next: int | None
+
+
+class OwnLimit(TypedDict):
+    kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed", "storage"]
+    limit: str
+    generation: str | None
+    user: str | None
+    each_user: bool
+    period: Literal["", "month", "quarter", "rolling"]
+    days: int | None
+    at_limit: Literal["block", "idle", "warn"]
+    team: str
+    id: int
+    by_managers: bool
+    used: str | None
+    used_in: str
 
 
 class Pipeline(TypedDict):

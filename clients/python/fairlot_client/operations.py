@@ -2103,6 +2103,11 @@ def list_limits(*, team: str) -> Call[list[answers.Limit]]:
     return Call("GET", "/limits", query=given(team=team))
 
 
+def list_own_limits() -> Call[list[answers.OwnLimit]]:
+    """Returns the limits on users that apply to the caller, with the caller's usage in each of the caller's teams."""
+    return Call("GET", "/limits/own")
+
+
 def set_limit(
     *,
     kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed", "storage"],
@@ -2117,7 +2122,9 @@ def set_limit(
 ) -> Call[answers.Limit]:
     """Sets a limit.
 
-    If a limit of the same kind and scope exists, its amount is replaced. For admins.
+    If a limit of the same kind and scope exists, its amount is replaced.
+
+    For admins. Managers of the team set limits on its members, which stand beside those that admins set.
     """
     return Call(
         "POST",
@@ -2139,7 +2146,7 @@ def set_limit(
 def remove_limit(limit_id: int) -> Call[None]:
     """Removes a limit.
 
-    For admins.
+    For admins; managers of the team remove limits that managers set.
     """
     return Call("DELETE", filled("/limits/{limit_id}", limit_id=limit_id))
 
@@ -2565,6 +2572,7 @@ class Operations:
     accept_invitation = Method(accept_invitation)
     preview_tickets = Method(preview_tickets)
     list_limits = Method(list_limits)
+    list_own_limits = Method(list_own_limits)
     set_limit = Method(set_limit)
     remove_limit = Method(remove_limit)
     preview_limit = Method(preview_limit)

@@ -13,6 +13,7 @@ from accounting import actions
 from accounting.access.permissions import tenants_where
 from accounting.actions.quotas import Which, check_limit, find, limit_of
 from accounting.actions.tenants import check_tickets
+from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
 from accounting.core.name_order import by_name
 from accounting.core.wording import unknown_choice
@@ -22,6 +23,7 @@ from portal.administration.limit_usage import ShownLimit, limits_of
 from portal.api.auth import require_permission
 from portal.api.limits import schemas
 from portal.user_request import ApiRequest
+from scheduling.limits.usage import limits_on
 from scheduling.shares.preview import ShareChange, preview
 from scheduling.shares.snapshot import Change
 
@@ -35,19 +37,29 @@ def limits(request: ApiRequest, team: str) -> list[dict[str, Any]]:
     return [_show(shown) for shown in limits_of(tenant)]
 
 
+@router.get("/limits/own", response=list[schemas.OwnLimit], url_name="own_limits")
+def own_limits(request: ApiRequest) -> list[dict[str, Any]]:
+    """Returns the limits on users that apply to the caller, with the caller's usage in each of the caller's teams."""
+    found = limits_on(request.auth, now=now_from_database())
+    return [_show(ShownLimit(one.quota, one.used)) | {"used_in": one.tenant.slug} for one in found]
+
+
 @router.post("/limits", response={201: schemas.Limit}, url_name="limits")
 def set_limit(request: ApiRequest, new: schemas.NewLimit) -> Status[Any]:
-    """Sets a limit. If a limit of the same kind and scope exists, its amount is replaced. For admins."""
-    tenant = _team(request, new.team)
+    """Sets a limit. If a limit of the same kind and scope exists, its amount is replaced.
+
+    For admins. Managers of the team set limits on its members, which stand beside those that admins set.
+    """
+    tenant = get_object_or_404(tenants_where(request.auth, "member_limit.set"), slug=new.team)
     quota = actions.set_quota(actor=request.auth, tenant=tenant, limit=new.limit, **which_of(new))
     return Status(201, _show(ShownLimit(quota, None)))
 
 
 @router.delete("/limits/{int:limit_id}", response={204: None}, url_name="limit")
 def remove_limit(request: ApiRequest, limit_id: int) -> Status[Any]:
-    """Removes a limit. For admins."""
-    require_permission(request, "quota.set")
-    quota = get_object_or_404(Quota.objects.select_related("tenant"), pk=limit_id)
+    """Removes a limit. For admins; managers of the team remove limits that managers set."""
+    where = tenants_where(request.auth, "member_limit.set")
+    quota = get_object_or_404(Quota.objects.filter(tenant__in=where).select_related("tenant"), pk=limit_id)
     actions.remove_quota(actor=request.auth, quota=quota)
     return Status(204, None)
 
@@ -146,11 +158,6 @@ def readable(user: User) -> TenantQuerySet:
     return tenants_where(user, "team.read")
 
 
-def _team(request: ApiRequest, slug: str) -> Tenant:
-    require_permission(request, "quota.set")
-    return get_object_or_404(Tenant, slug=slug)
-
-
 def _previewable_team(request: ApiRequest, slug: str) -> Tenant:
     """Returns the team with this slug, for the endpoints that preview shares.
 
@@ -173,5 +180,6 @@ def _show(shown: ShownLimit) -> dict[str, Any]:
         "days": quota.days,
         "limit": quota.limit,
         "at_limit": quota.at_limit,
+        "by_managers": quota.by_managers,
         "used": shown.used,
     }

@@ -44,10 +44,15 @@ class NewLimit(LimitTerms):
 
 class Limit(NewLimit):
     id: int
+    by_managers: bool = Field(description="Whether managers of the team set the limit and may change it.")
     used: Figure | None = Field(
         description="Current usage that counts against the limit. If `each_user` is true, the highest usage of any "
         "user. Null in the response to a change of the limit."
     )
+
+
+class OwnLimit(Limit):
+    used_in: str = Field(description="Slug of the team in which the usage counts.")
 
 
 class NewTickets(Schema):

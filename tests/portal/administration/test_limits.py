@@ -285,6 +285,35 @@ def test_figures_of_teams_above_are_shown_only_to_users_who_see_them(scene: Scen
     assert browser_of(scene.people.charlie).get(f"/api/v1/jobs/{job.pk}/scheduling").status_code == 404
 
 
+def test_members_see_the_limits_that_their_managers_set(scene: Scene, browser_of) -> None:
+    alice, bob = browser_of(scene.people.alice), browser_of(scene.people.bob)
+    form = {
+        "kind": "gpus",
+        "generation": "",
+        "limit": "4",
+        "user": "each",
+        "period": "month",
+        "at_limit": "block",
+    }
+    assert alice.post("/team/astro/limits/set/", form | {"user": ""}).status_code == 422
+    assert alice.post("/team/astro/limits/set/", form).status_code == 302
+    quota = Quota.objects.get(by_managers=True)
+    assert (quota.each_user, quota.tenant.slug) == (True, "astro")
+    page = shown(bob.get("/account/limits/"))
+    assert re.search(r'data-label="Used" class="number">4<.*data-label="Limit" class="number">4<', page), page
+    assert re.search(r'data-label="Who can raise it" class="break">alice<', page)
+    [own] = bob.get("/api/v1/limits/own").json()
+    assert (own["used"], own["used_in"], own["id"]) == ("4.000", "astro", quota.pk) or float(own["used"]) == 4
+    assert browser_of(scene.people.charlie).get("/api/v1/limits/own").json() == []
+    assert "No limits" in shown(browser_of(scene.people.charlie).get("/account/limits/"))
+    assert f"/team/astro/limits/{quota.pk}/remove/" in shown(alice.get("/team/astro/"))
+    assert bob.post(f"/team/astro/limits/{quota.pk}/remove/").status_code == 404
+    admins = f"/team/astro/limits/{scene.quota.pk}/remove/"
+    assert alice.post(admins).status_code == 404
+    assert alice.post(f"/team/astro/limits/{quota.pk}/remove/").status_code == 302
+    assert not Quota.objects.filter(by_managers=True).exists()
+
+
 class TestApi:
     NEW = {"team": "astro", "kind": "money", "limit": "100", "user": "bob", "at_limit": "warn"}
 
@@ -321,9 +350,40 @@ class TestApi:
         rows = ada.post("/api/v1/limits/preview", form, content_type="application/json").json()
         assert {row["share_after"] for row in rows} == {0}
 
+    def test_managers_set_and_remove_limits_on_their_members(self, scene: Scene, browser_of) -> None:
+        cast = scene.people
+        alice, ada = browser_of(cast.alice), browser_of(cast.ada)
+        one = {"team": "astro", "kind": "gpus", "limit": "2", "user": "bob"}
+        of_ada = ada.post("/api/v1/limits", one | {"limit": "1"}, content_type="application/json").json()
+        made = alice.post("/api/v1/limits", one, content_type="application/json")
+        assert (made.status_code, made.json()["by_managers"], of_ada["by_managers"]) == (201, True, False)
+        # The admin's limit is another one, which the manager neither changes nor removes.
+        assert [str(row.limit) for row in Quota.objects.filter(user=cast.bob).order_by("limit")] == [
+            "1.000",
+            "2.000",
+        ]
+        assert alice.delete(f"/api/v1/limits/{of_ada['id']}").status_code == 403
+        for wrong in ({"user": None}, {"user": None, "kind": "borrowed"}):
+            assert (
+                alice.post("/api/v1/limits", one | wrong, content_type="application/json").status_code == 403
+            )
+        for wrong in ("charlie", "nobody"):
+            got = alice.post("/api/v1/limits", one | {"user": wrong}, content_type="application/json")
+            assert (got.status_code, got.json()["problems"]) == (
+                409,
+                {"user": "The user is not in this team."},
+            )
+        other = alice.post("/api/v1/limits", one | {"team": "bio"}, content_type="application/json")
+        assert other.status_code == 404
+        for who in (cast.bob, cast.charlie, cast.olga):
+            assert browser_of(who).delete(f"/api/v1/limits/{made.json()['id']}").status_code == 404
+        assert alice.delete(f"/api/v1/limits/{made.json()['id']}").status_code == 204
+        verbs = AuditEvent.objects.filter(tenant=cast.astro, actor=cast.alice).values_list("verb", flat=True)
+        assert {"quota.set", "quota.remove"} <= set(verbs)
+
     def test_for_others_it_does_not_exist(self, scene: Scene, browser_of) -> None:
         cast = scene.people
-        for user in (cast.alice, cast.bob, cast.charlie, cast.olga):
+        for user in (cast.bob, cast.charlie, cast.olga):
             client: Client = browser_of(user)
             for path, form in (
                 ("/api/v1/limits", self.NEW),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from accounting.actions import set_quota
+from accounting.actions import remove_quota, set_quota
 from accounting.actions.tenants import archive_tenant
 from accounting.actions.users import deactivate_user
 from accounting.core.clock import now_from_database
@@ -20,6 +20,7 @@ from scheduling.backends.base import End, Phase
 from scheduling.clusters.actions import pause_cluster, resume_cluster
 from scheduling.core.event_texts import text_of
 from scheduling.draining.actions import drain_node, return_node
+from scheduling.jobs.explain import explain
 from scheduling.jobs.remedies import TRIED_NOW, RemedyCode, apply_remedy, remedies_of, try_now
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job, Node
@@ -119,6 +120,33 @@ def test_a_limit_blocks_managers_ask_for_a_larger_one(
     Quota.objects.all().delete()
     for other in Job.objects.filter(owner=cast.charlie):
         lab.see(lab.lease(other), Phase.ENDED, end=End.SUCCEEDED)
+    starts(lab, job)
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "reason"),
+    [
+        (Kind.GPUS, 1, Reason.NEVER_OVER_QUOTA),
+        (Kind.GPUS, 2, Reason.QUOTA_IN_USE),
+        (Kind.GPU_HOURS, 0, Reason.HOURS_SPENT),
+    ],
+)
+def test_a_limit_of_managers_leads_to_them(kind: str, least: int, reason: Reason) -> None:
+    lab = world(v100=4)
+    cast = lab.people
+    quota = set_quota(actor=cast.alice, tenant=cast.astro, kind=kind, limit=least, user=cast.bob)
+    if reason is Reason.QUOTA_IN_USE:
+        start(lab, gpus=1)
+    job = waits(lab, reason, gpus=2)
+    of_alice, of_bob, of_olga = offered(job, cast.alice, cast.bob, cast.olga)
+    assert RemedyCode.CHANGE_LIMIT in of_alice
+    assert RemedyCode.ASK_MANAGER in of_bob
+    assert not {RemedyCode.CHANGE_LIMIT, RemedyCode.ASK_MANAGER} & set(of_olga)
+    said = explain(job, reader=cast.bob)
+    assert "bob in Astro" in said.sentence
+    if reason is not Reason.NEVER_OVER_QUOTA:
+        assert any("a manager of Astro raises the limit" in line for line in said.unblock), said
+    remove_quota(actor=cast.alice, quota=quota)
     starts(lab, job)
 
 

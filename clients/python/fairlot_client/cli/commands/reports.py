@@ -161,16 +161,20 @@ KINDS = ["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed",
 
 @click.command()
 @team_option
+@click.option("--mine", is_flag=True, help="List the limits on you in all your teams.")
 @watchable
 @with_app
-def limits(app: App, team: str | None) -> None:
+def limits(app: App, team: str | None, mine: bool) -> None:
     """List the limits of a team, and what is used of them."""
+    if mine:
+        show_rows(app, app.client.list_own_limits(), [*LIMITS, ("USED IN", "used_in")])
+        return
     show_rows(app, app.client.list_limits(team=own_team(app, team)), LIMITS)
 
 
 @click.group()
 def limit() -> None:
-    """Set and remove limits. For managers of the team above, and admins."""
+    """Set and remove limits. For admins; managers set limits on members."""
 
 
 @limit.command("set")
