@@ -87,7 +87,9 @@ PAGES: dict[str, range] = {
     "sweep_new": up_to(10),
     "pipelines": up_to(8),
     "pipeline_new": up_to(10),
-    "cluster": up_to(9),
+    # Three of these read the holders, the last rounds and the sizes; one reads the teams of the filter.
+    "cluster": up_to(13),
+    "cluster_consumers": up_to(12),
     "share": up_to(11),
     "share_anomalies": up_to(12),
     "trades": up_to(24),

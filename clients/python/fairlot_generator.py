@@ -89,6 +89,8 @@ NAMES = {
     "GET /schedules/{schedule_id}/runs": "list_schedule_runs",
     # shares, trades and reports
     "GET /gpu-map": "gpu_map",
+    "GET /holders": "list_holders",
+    "GET /consumers": "list_consumers",
     "GET /share": "get_share",
     "GET /trades": "list_trades",
     "GET /trades/booked": "list_booked_trades",

@@ -8,6 +8,7 @@ from portal.api.auth import Bearer, Session
 from portal.api.budgets.endpoints import router as budgets
 from portal.api.clusters.endpoints import router as clusters
 from portal.api.clusters.gpu_map import router as cluster
+from portal.api.clusters.holders import router as holders
 from portal.api.code.endpoints import router as code
 from portal.api.conversions.endpoints import router as conversions
 from portal.api.departures.endpoints import router as departures
@@ -90,6 +91,7 @@ ROUTERS = {
     ),
     Scope.CLUSTER: (
         cluster,
+        holders,
         clusters,
         volumes,
         operations,

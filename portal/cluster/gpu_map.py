@@ -10,6 +10,7 @@ from accounting.core.name_order import by_name
 from accounting.core.prepared import Prepared
 from accounting.models import Generation, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
+from portal.cluster.choice import Choice
 from scheduling.models import Cluster, HeldGpu, Job, Node
 
 FREE, OWN, OTHER, DRAINED, AWAY = "free", "own", "other", "drained", "away"
@@ -97,6 +98,31 @@ def read_gpu_map(cluster: Cluster, user: User) -> list[GenerationRow]:
             row.counts[cell.kind] += cell.span
         row.nodes.append(NodeRow(node, cells))
     return list(rows.values())
+
+
+def narrowed(rows: Iterable[GenerationRow], choice: Choice) -> list[GenerationRow]:
+    """Returns the rows with only the chosen GPU type, the nodes whose names contain the chosen text, and the nodes with
+    GPUs that jobs of the chosen team hold."""
+    if not choice.is_narrow:
+        return list(rows)
+    found = []
+    for row in rows:
+        if choice.generation not in {"", row.generation.name}:
+            continue
+        nodes = [entry for entry in row.nodes if _fits(entry, choice)]
+        if nodes:
+            kept = GenerationRow(row.generation, nodes)
+            for cell in (cell for entry in nodes for cell in entry.cells):
+                kept.counts[cell.kind] += cell.span
+            found.append(kept)
+    return found
+
+
+def _fits(entry: NodeRow, choice: Choice) -> bool:
+    if choice.node.lower() not in entry.node.name.lower():
+        return False
+    teams = choice.tenants
+    return teams is None or any(cell.job and cell.job.tenant_id in teams for cell in entry.cells)
 
 
 def legend_of(gpu_maps: Iterable[list[GenerationRow]]) -> Legend:

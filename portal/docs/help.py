@@ -48,6 +48,7 @@ HELP = {
     "schedule": "schedules#missed-and-overlapping-runs",
     "schedule_edit": "schedules#choose-the-times",
     "cluster": "scheduling#read-the-gpu-map",
+    "cluster_consumers": "scheduling#see-who-holds-what",
     "share": "team#see-your-teams-share",
     "share_anomalies": "anomalies",
     "trades": "team#allow-or-limit-trades",

@@ -8,13 +8,13 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from django.db.models import Count, F, OuterRef, Q, Subquery, Sum
-from django.db.models.functions import Coalesce
+from django.db.models import Q, Sum
 
 from accounting.core.name_order import by_name
 from accounting.core.prepared import Prepared
 from accounting.models import Tenant
-from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Round
+from scheduling.models import Cluster, Job, Lease, Node, Round
+from scheduling.reports.holders import UNHELD
 
 
 @dataclass(frozen=True)
@@ -86,16 +86,6 @@ _held = Prepared(
         .annotate(gpus=Sum("gpus"))
     )
 )
-_unheld = F("gpus") - Coalesce(
-    Subquery(
-        HeldGpu.objects.filter(node=OuterRef("pk"), during__isnull=False, during__endswith__isnull=True)
-        .order_by()
-        .values("node")
-        .annotate(count=Count("*"))
-        .values("count")
-    ),
-    0,
-)
 _nodes = Prepared(
     lambda: (
         Node.objects.filter(cluster__detached_at=None)
@@ -104,8 +94,8 @@ _nodes = Prepared(
         .values_list("generation", "generation__name")
         .annotate(
             total=Sum("gpus"),
-            drained=Sum(_unheld, filter=Q(state=Node.State.DRAINED), default=0),
-            away=Sum(_unheld, filter=~Q(state__in=[Node.State.READY, Node.State.DRAINED]), default=0),
+            drained=Sum(UNHELD, filter=Q(state=Node.State.DRAINED), default=0),
+            away=Sum(UNHELD, filter=~Q(state__in=[Node.State.READY, Node.State.DRAINED]), default=0),
         )
     )
 )

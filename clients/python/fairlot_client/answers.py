@@ -232,6 +232,24 @@ class Comparison(TypedDict):
     shares: list[ComparedShare]
 
 
+class Consumer(TypedDict):
+    """Booked GPU time and cost of a team, or of a user in a team, in one currency."""
+
+    team: str
+    user: str | None
+    gpu_seconds: str
+    idle_gpu_seconds: str
+    cost: str
+    currency: str
+
+
+class Consumers(TypedDict):
+    begins: str
+    ends: str
+    count: int
+    consumers: list[Consumer]
+
+
 class Conversion(TypedDict):
     format: str
     label: str
@@ -431,6 +449,12 @@ class GpuUse(TypedDict):
     snooze_at_most: str | None
 
 
+class GpusOfGeneration(TypedDict):
+    generation: str
+    gpus: int
+    free: int
+
+
 class GrantedVolume(TypedDict):
     id: int
     name: str
@@ -448,6 +472,25 @@ class HandedOver(TypedDict):
     sweeps: int
     pipelines: int
     kept: list[str]
+
+
+class HeldOfGeneration(TypedDict):
+    gpus: int
+    idle_gpus: int | None
+    jobs: int | None
+    generation: str
+    entitled: float | None
+
+
+class Holder(TypedDict):
+    """A team, or a user in a team, with the GPUs that its jobs hold now. The teams below a team are separate rows."""
+
+    gpus: int
+    idle_gpus: int | None
+    jobs: int | None
+    team: str | None
+    user: str | None
+    by_generation: list[HeldOfGeneration]
 
 
 class IdleJob(TypedDict):
@@ -1530,6 +1573,11 @@ class Volume(TypedDict):
     team: str
     read_only: bool
     created_at: str
+
+
+class WhoHolds(TypedDict):
+    generations: list[GpusOfGeneration]
+    holders: list[Holder]
 
 
 class Work(TypedDict):

@@ -898,6 +898,41 @@ def gpu_map() -> Call[list[answers.Cluster]]:
     return Call("GET", "/gpu-map")
 
 
+def list_holders(
+    *,
+    by: Literal["team", "user"] | None = None,
+    cluster: str | None = None,
+    generation: str | None = None,
+    team: str | None = None,
+    node: str | None = None,
+) -> Call[answers.WhoHolds]:
+    """Returns who holds GPUs now, by team or by user, most GPUs first.
+
+    All teams that the caller may not see are one row, the last one, whose `team` is null.
+    """
+    return Call(
+        "GET", "/holders", query=given(by=by, cluster=cluster, generation=generation, team=team, node=node)
+    )
+
+
+def list_consumers(
+    *,
+    period: Literal["day", "week"] | None = None,
+    by: Literal["team", "user"] | None = None,
+    generation: str | None = None,
+    team: str | None = None,
+    limit: int | None = None,
+) -> Call[answers.Consumers]:
+    """Returns the GPU time and cost that the ledger has booked in the last day or week, most GPU time first.
+
+    Teams that the caller may not see are left out. GPU time is booked at every full hour while a job holds GPUs, and
+    when the job releases them.
+    """
+    return Call(
+        "GET", "/consumers", query=given(period=period, by=by, generation=generation, team=team, limit=limit)
+    )
+
+
 def get_share(
     *, team: str, period: Literal["1h", "24h", "7d", "30d"] | None = None, cluster: str | None = None
 ) -> Call[answers.Share]:
@@ -2494,6 +2529,8 @@ class Operations:
     run_schedule = Method(run_schedule)
     list_schedule_runs = PagedMethod(list_schedule_runs)
     gpu_map = Method(gpu_map)
+    list_holders = Method(list_holders)
+    list_consumers = Method(list_consumers)
     get_share = Method(get_share)
     list_trades = PagedMethod(list_trades)
     list_trades_file = Method(list_trades_file)

@@ -8,7 +8,7 @@ from typing import Literal
 from ninja import Field, Schema
 from pydantic import AwareDatetime, SecretStr
 
-from portal.api.fields import Flag, Line, Number, Whole
+from portal.api.fields import AskedWhole, Figure, Flag, Line, Number, Whole
 from portal.api.old_names import WithOldNames, answered_too, read_as
 
 
@@ -254,3 +254,72 @@ class Comparison(Schema):
     since: datetime | None
     figures: list[ComparedFigure]
     shares: list[ComparedShare]
+
+
+class HoldersQuestion(Schema):
+    by: Literal["team", "user"] = Field("team", description="What each row stands for.")
+    cluster: Line = Field("", description="Name of a cluster; by default all attached clusters.")
+    generation: Line = Field("", description="Name of a GPU type; by default all.")
+    team: Line = Field("", description="Slug of a team; the teams below it are included.")
+    node: Line = Field("", description="A part of the names of nodes; by default all nodes.")
+
+
+class GpusOfGeneration(Schema):
+    generation: str
+    gpus: int = Field(description="GPUs of this type on nodes that are present.")
+    free: int = Field(description="GPUs of ready nodes that no job holds.")
+
+
+class HeldGpus(Schema):
+    gpus: int
+    idle_gpus: int | None = Field(
+        description="Those of the GPUs that were idle at the last measurement; null if hidden."
+    )
+    jobs: int | None = Field(description="Number of jobs that hold the GPUs; null if hidden.")
+
+
+class HeldOfGeneration(HeldGpus):
+    generation: str
+    entitled: float | None = Field(
+        description="GPUs to which the team's own users are entitled, as of the last rounds; null if unknown, for "
+        "users, and with a choice of nodes."
+    )
+
+
+class Holder(HeldGpus):
+    """A team, or a user in a team, with the GPUs that its jobs hold now. The teams below a team are separate rows."""
+
+    team: str | None = Field(description="Slug of the team; null for all teams that the caller may not see.")
+    user: str | None
+    by_generation: list[HeldOfGeneration]
+
+
+class WhoHolds(Schema):
+    generations: list[GpusOfGeneration]
+    holders: list[Holder]
+
+
+class ConsumersQuestion(Schema):
+    period: Literal["day", "week"] = Field("day", description="The last 24 hours, or the last 7 days.")
+    by: Literal["team", "user"] = Field("team", description="What each row stands for.")
+    generation: Line = Field("", description="Name of a GPU type; by default all.")
+    team: Line = Field("", description="Slug of a team; the teams below it are included.")
+    limit: AskedWhole = Field(50, ge=1, le=200, description="How many consumers to return.")
+
+
+class Consumer(Schema):
+    """Booked GPU time and cost of a team, or of a user in a team, in one currency."""
+
+    team: str
+    user: str | None
+    gpu_seconds: Figure
+    idle_gpu_seconds: Figure
+    cost: Figure
+    currency: str
+
+
+class Consumers(Schema):
+    begins: datetime
+    ends: datetime
+    count: int = Field(description="Number of all consumers, including those beyond `limit`.")
+    consumers: list[Consumer]

@@ -9,13 +9,25 @@ import click
 
 from fairlot_client.cli.app import App, talk, with_app
 from fairlot_client.cli.arguments import chosen
-from fairlot_client.cli.output import Column, output_option, show_done, show_one, show_rows, watchable, when
+from fairlot_client.cli.output import (
+    Column,
+    hours,
+    output_option,
+    show_done,
+    show_one,
+    show_rows,
+    watchable,
+    when,
+)
 
 HOLDING = ("starting", "running", "stopping", "cancelling")
 
 
 @click.command()
 @click.option("--cluster", help="Only this cluster.")
+@click.option("--generation", "--gpu", help="Only this GPU type.")
+@click.option("--team", help="Only this team and the teams below it.")
+@click.option("--node", help="Only nodes whose names contain this text.")
 @click.option(
     "--by",
     type=click.Choice(["team", "owner", "job"]),
@@ -23,51 +35,95 @@ HOLDING = ("starting", "running", "stopping", "cancelling")
     show_default=True,
     help="What each row stands for.",
 )
+@click.option(
+    "--period",
+    type=click.Choice(["now", "day", "week"]),
+    default="now",
+    show_default=True,
+    help="Who holds GPUs now, or who used the most GPU time in the last 24 hours or 7 days.",
+)
 @watchable
 @with_app
-def top(app: App, cluster: str | None, by: str) -> None:
-    """Show who holds which GPUs now, largest first.
+def top(app: App, by: str, period: str, **narrow: str | None) -> None:
+    """Show who holds which GPUs now, or who used the most, largest first.
 
-    GPUs of jobs that you may not see are counted as "others".
+    GPUs of jobs that you may not see are counted as "others". GPU time and costs are what the ledger has booked.
     """
-    owners = {job["id"]: job for state in HOLDING for job in app.client.list_jobs(state=state, page_size=200)}
+    if period != "now":
+        _consumers(app, by, period, narrow)
+    elif by == "job":
+        _by_job(app, narrow)
+    else:
+        _holders(app, by, narrow)
+
+
+def _holders(app: App, by: str, narrow: dict[str, str | None]) -> None:
+    found = app.client.list_holders(by="team" if by == "team" else "user", **chosen(narrow))
+    rows: list[dict[str, Any]] = [
+        {"team": one["team"] or "others", "owner": one["user"], **held}
+        for one in found["holders"]
+        for held in one["by_generation"]
+    ]
+    rows.sort(key=lambda row: -row["gpus"])
+    if not (narrow["team"] or narrow["node"]):
+        rows += [
+            {"team": "free", "owner": None, "generation": one["generation"], "gpus": one["free"]}
+            for one in found["generations"]
+        ]
+    columns: list[Column] = [
+        ("GPU TYPE", "generation"), ("GPUS", "gpus"), ("IDLE", "idle_gpus"), ("JOBS", "jobs"), ("TEAM", "team"),
+    ]  # fmt: skip
+    last: Column = ("ENTITLED", _entitled) if by == "team" else ("OWNER", "owner")
+    show_rows(app, rows, [*columns, last], name="team")
+
+
+def _entitled(row: Any) -> str:
+    entitled = row.get("entitled")
+    return "" if entitled is None else f"{entitled:.1f}"
+
+
+def _consumers(app: App, by: str, period: str, narrow: dict[str, str | None]) -> None:
+    if by == "job" or narrow["cluster"] or narrow["node"]:
+        raise click.UsageError("--period day and week cannot be used with --by job, --cluster or --node.")
+    asked: dict[str, Any] = {"by": "team" if by == "team" else "user", "period": period, "limit": 200}
+    found = app.client.list_consumers(**asked, **chosen(narrow))
+    columns: list[Column] = [
+        ("TEAM", "team"), *([] if by == "team" else [("OWNER", "user")]), ("GPU-HOURS", hours("gpu_seconds")),
+        ("IDLE", hours("idle_gpu_seconds")), ("COST", "cost"), ("CURRENCY", "currency"),
+    ]  # fmt: skip
+    show_rows(app, found["consumers"], columns, name="team")
+
+
+def _by_job(app: App, narrow: dict[str, str | None]) -> None:
+    """Shows the jobs that hold GPUs, from the GPU map."""
+    asked = chosen({"team": narrow["team"]})
+    jobs = {
+        job["id"]: job
+        for state in HOLDING
+        for job in app.client.list_jobs(state=state, page_size=200, **asked)
+    }
     held: Counter[tuple[str, ...]] = Counter()
-    free: Counter[tuple[str, str]] = Counter()
     for one in app.client.gpu_map():
-        if cluster and one["name"] != cluster:
+        if narrow["cluster"] not in {None, one["name"]}:
             continue
         for node in one["nodes"]:
-            kind = (one["name"], node["generation"])
-            used = node["gpus_of_others"]
-            if used:
-                held[*kind, "others"] += used
+            if (
+                narrow["generation"] not in {None, node["generation"]}
+                or (narrow["node"] or "") not in node["name"]
+            ):
+                continue
             for allocation in node["allocations"]:
-                gpus = len(allocation["gpu_indices"])
-                used += gpus
-                held[*kind, *_holder(allocation, owners.get(allocation["job"]), by)] += gpus
-            free[kind] += (node["gpus"] - used) * (node["state"] == "ready")
-    rows = [
-        {"cluster": key[0], "generation": key[1], "gpus": gpus}
-        | dict(zip(("team", "owner", "job"), key[2:], strict=False))
-        for key, gpus in held.most_common()
-    ]
-    rows += [
-        {"cluster": key[0], "generation": key[1], "gpus": gpus, "team": "free"} for key, gpus in free.items()
-    ]
+                job = jobs.get(allocation["job"])
+                if job is not None:
+                    key = (one["name"], node["generation"], allocation["team"], job["owner"], str(job["id"]))
+                    held[key] += len(allocation["gpu_indices"])
+    names = ("cluster", "generation", "team", "owner", "job")
+    rows = [{**dict(zip(names, key, strict=True)), "gpus": gpus} for key, gpus in held.most_common()]
     columns: list[Column] = [
-        ("CLUSTER", "cluster"),
-        ("GPU TYPE", "generation"),
-        ("GPUS", "gpus"),
-        ("TEAM", "team"),
-    ]
-    more: dict[str, list[Column]] = {"team": [], "owner": [("OWNER", "owner")]}
-    show_rows(app, rows, columns + more.get(by, [("OWNER", "owner"), ("JOB", "job")]), name="team")
-
-
-def _holder(allocation: Any, job: Any, by: str) -> tuple[str, ...]:
-    team = (allocation["team"],)
-    owner = (*team, job["owner"] if job else "")
-    return {"team": team, "owner": owner, "job": (*owner, str(allocation["job"]))}[by]
+        ("CLUSTER", "cluster"), ("GPU TYPE", "generation"), ("GPUS", "gpus"), ("TEAM", "team"), ("OWNER", "owner"),
+        ("JOB", "job"),
+    ]  # fmt: skip
+    show_rows(app, rows, columns, name="job")
 
 
 @click.group()
