@@ -131,6 +131,12 @@ if FAIRLOT_KEEP_CODE_DAYS < 0:
     raise ImproperlyConfigured(
         "FAIRLOT_KEEP_CODE_DAYS must be a number of days, or 0 to keep uploads for ever"
     )
+# Days after which drafts that nobody changes are deleted; 0 keeps them without limit.
+FAIRLOT_KEEP_DRAFTS_DAYS = env.int("FAIRLOT_KEEP_DRAFTS_DAYS", 90)
+if FAIRLOT_KEEP_DRAFTS_DAYS < 0:
+    raise ImproperlyConfigured(
+        "FAIRLOT_KEEP_DRAFTS_DAYS must be a number of days, or 0 to keep drafts for ever"
+    )
 # Django keeps bodies up to the limit in memory, so that it writes none to a temporary folder.
 # A code upload comes with the fields of a form.
 FAIRLOT_UPLOAD_BODY_BYTES = max(FAIRLOT_BODY_LIMIT_BYTES, FAIRLOT_CODE_LIMIT_BYTES + 1024 * 1024)

@@ -8,7 +8,7 @@ from portal import errors
 SUBJECTS = (
     "home", "notifications",
     "api", "jobs", "cluster", "share", "reports", "live", "submit", "sessions", "services", "schedules",
-    "sweeps", "pipelines", "account", "tokens", "secrets", "requests", "subscriptions", "administration",
+    "sweeps", "pipelines", "drafts", "account", "tokens", "secrets", "requests", "subscriptions", "administration",
     "invitations", "announcements", "docs",
 )  # fmt: skip
 

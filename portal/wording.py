@@ -37,7 +37,7 @@ ROLES = frozenset(role for _, _, _, role in NAVIGATION)
 SECTIONS = {
     "home": "home", "submit": "submit", "job": "jobs", "schedule": "schedules", "cluster": "cluster", "share": "share",
     "service": "services", "session": "sessions", "storage": "storage", "sweep": "sweeps", "trade": "trades",
-    "pipeline": "pipelines", "usage": "usage",
+    "pipeline": "pipelines", "usage": "usage", "draft": "submit",
     "team": "teams", "admin": "administration", "request": "teams",
 }  # fmt: skip
 

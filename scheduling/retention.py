@@ -20,6 +20,7 @@ from scheduling.core import pubsub
 from scheduling.leases.lifecycle import Event
 from scheduling.models import (
     CodeUpload,
+    Draft,
     Job,
     JobEvent,
     JobStorage,
@@ -104,11 +105,15 @@ def remove_files(*, after: timedelta) -> int:
     return total
 
 
+def remove_drafts(*, after: timedelta) -> int:
+    """Deletes the drafts that nobody has changed for `after`. Returns their number."""
+    return _delete(Draft.objects.filter(saved_at__lt=now_from_database() - after))
+
+
 def remove_code(*, after: timedelta) -> int:
     """Deletes code uploads that nobody needs and that were last uploaded longer than `after` ago. Returns their number.
 
-    Needed are the uploads of jobs whose files still exist, of schedules, services, sweeps and
-    pipelines.
+    Needed are the uploads of jobs whose files still exist, of schedules, services, sweeps, pipelines and drafts.
     """
     total, last = 0, 0
     old = CodeUpload.objects.unused().order_by("pk")

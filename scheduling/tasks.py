@@ -368,7 +368,9 @@ def measure_files() -> None:
 
 @shared_task
 def remove_code() -> None:
-    """Deletes code uploads that no job, schedule or service needs and that are older than the retention setting.
-    Setting 0 keeps all uploads."""
+    """Deletes drafts that nobody has changed, and then code uploads that nothing needs, that are older than their
+    retention settings. Setting 0 keeps all of them."""
+    if days := settings.FAIRLOT_KEEP_DRAFTS_DAYS:
+        retention.remove_drafts(after=timedelta(days=days))
     if days := settings.FAIRLOT_KEEP_CODE_DAYS:
         retention.remove_code(after=timedelta(days=days))

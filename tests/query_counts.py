@@ -80,6 +80,7 @@ PAGES: dict[str, range] = {
     "jobs": up_to(9),
     "storage": up_to(9),
     "submit": up_to(9),
+    "drafts": up_to(6),
     "sessions": up_to(6),
     "services": up_to(10),
     "schedules": up_to(8),

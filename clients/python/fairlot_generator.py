@@ -63,6 +63,11 @@ NAMES = {
     "GET /pipelines/{pipeline_id}": "get_pipeline",
     "POST /pipelines/{pipeline_id}/cancel": "cancel_pipeline",
     "POST /pipelines/{pipeline_id}/run-again": "run_pipeline_again",
+    # drafts
+    "GET /drafts": "list_drafts",
+    "POST /drafts": "create_draft",
+    "GET /drafts/{draft_id}": "get_draft",
+    "DELETE /drafts/{draft_id}": "delete_draft",
     # services
     "GET /services": "list_services",
     "POST /services": "create_service",

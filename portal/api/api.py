@@ -13,6 +13,7 @@ from portal.api.code.endpoints import router as code
 from portal.api.conversions.endpoints import router as conversions
 from portal.api.departures.endpoints import router as departures
 from portal.api.document import DocumentedAPI
+from portal.api.drafts.endpoints import router as drafts
 from portal.api.fairness.endpoints import router as fairness
 from portal.api.files.endpoints import router as files
 from portal.api.idle.endpoints import router as idle
@@ -72,6 +73,7 @@ ROUTERS = {
         schedules,
         sweeps,
         pipelines,
+        drafts,
         shares,
         notifications,
         fairness,

@@ -17,7 +17,12 @@ Query = Mapping[str, str]
 # By the name of the URL: the commands, with {pk} and {slug} of the address.
 COMMANDS: dict[str, tuple[str, ...]] = {
     "home": ("fairlot list --mine", "fairlot share"),
-    "submit": ("fairlot submit -f job.yaml", "fairlot submit --check -f job.yaml"),
+    "submit": (
+        "fairlot submit -f job.yaml",
+        "fairlot submit --check -f job.yaml",
+        "fairlot submit --draft -f job.yaml",
+    ),
+    "drafts": ("fairlot drafts list",),
     "job": (
         "fairlot show {pk}",
         "fairlot why {pk}",

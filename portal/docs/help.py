@@ -31,6 +31,7 @@ HELP = {
     "job_compare": "jobs#clone-a-job-and-compare-jobs",
     "job_bill": "accounting#what-is-booked",
     "submit": "jobs#submit-a-job",
+    "drafts": "templates#keep-a-draft",
     "sessions": "sessions#start-a-session",
     "session_new": "sessions#start-a-session",
     "session": "sessions#keep-a-session-running",

@@ -18,9 +18,12 @@ from accounting.models import Membership, Tenant
 from portal.forms.fields import Row, Text
 from portal.forms.form import Form
 from portal.forms.posting import show
+from portal.submit.keeping import DO, asked_draft, keep
+from portal.submit.kept import name_in
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 from scheduling.models import Cluster, Job, Pipeline
+from scheduling.models import Draft as KeptDraft
 from scheduling.pipelines.actions import create_pipeline, definition_of
 from scheduling.pipelines.definition import Definition
 from scheduling.spec.job_spec import JobSpec, SpecError
@@ -65,13 +68,20 @@ class PipelineForm(Form):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: UserRequest) -> HttpResponse:
-    """Shows the form for a new pipeline. A POST creates the pipeline.
+    """Shows the form for a new pipeline. A POST creates the pipeline, or with `do=draft` keeps the form as a draft.
 
-    With `?clone=`, the form starts with this pipeline; with `?job=`, with a step that needs this job.
+    With `?clone=`, the form starts with this pipeline; with `?job=`, with a step that needs this job; with `?draft=`,
+    with this draft.
     """
     if request.method == "POST":
         return _posted(request)
     initial: dict[str, Any] = {"yaml": EXAMPLE}
+    kept = asked_draft(request, KeptDraft.Kind.PIPELINE)
+    if isinstance(kept, HttpResponse):
+        return kept
+    if kept:
+        initial = {name: kept.content.get(name) for name in ("yaml", "team", "cluster")}
+        return _page(request, PipelineForm(request, request_key=kept.request_key, **initial), kept=kept)
     if clone := request.GET.get("clone"):
         found = get_object_or_404(Pipeline.objects.visible_to(request.user), pk=read_key(clone))
         initial = {
@@ -89,6 +99,8 @@ def new(request: UserRequest) -> HttpResponse:
 
 def _posted(request: UserRequest) -> HttpResponse:
     form = PipelineForm(request, posted=True)
+    if request.POST.get("do") == DO:
+        return _kept(request, form)
     if form.is_valid():
         values = form.cleaned_data
         try:
@@ -116,10 +128,36 @@ def _posted(request: UserRequest) -> HttpResponse:
     return _page(request, form, posted=form)
 
 
-def _page(request: UserRequest, form: PipelineForm, *, posted: Form | None = None) -> HttpResponse:
+def _kept(request: UserRequest, form: PipelineForm) -> HttpResponse:
+    """Keeps the form as a draft, also if it is incomplete or wrong."""
+    form.is_valid()
+    values = form.cleaned_data
+    yaml = request.POST.get("yaml", "").replace("\r\n", "\n")
+
+    def refused(why: str) -> HttpResponse:
+        form.refuse(why)
+        return _page(request, form, posted=form)
+
+    return keep(
+        request,
+        KeptDraft.Kind.PIPELINE,
+        name=name_in(yaml),
+        request_key=request.POST.get("request_key", "")[:80] or uuid.uuid4().hex,
+        content={
+            "yaml": yaml,
+            "team": values["team"].pk if values.get("team") else None,
+            "cluster": values["cluster"].pk if values.get("cluster") else None,
+        },
+        page=refused,
+    )
+
+
+def _page(
+    request: UserRequest, form: PipelineForm, *, posted: Form | None = None, kept: KeptDraft | None = None
+) -> HttpResponse:
     return show(
         request,
         "pipelines/form.html",
-        {"form": form, "has_team": form.teams.exists(), "has_cluster": form.clusters.exists()},
+        {"form": form, "kept": kept, "has_team": form.teams.exists(), "has_cluster": form.clusters.exists()},
         posted=posted,
     )

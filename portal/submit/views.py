@@ -17,10 +17,13 @@ from accounting.core.texts import one_line
 from portal.submit.data import references, secret_list, secret_rows, volume_list
 from portal.submit.draft import Choices, Draft, example, has_example
 from portal.submit.fields import Fields
+from portal.submit.keeping import DO, asked_draft, keep_form
+from portal.submit.kept import draft_of
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 from scheduling.jobs.code import bounds
 from scheduling.jobs.submitting import submit_job
+from scheduling.models import Draft as KeptDraft
 from scheduling.models import Job
 from scheduling.pipelines.actions import create_pipeline
 from scheduling.pipelines.definition import ONLY_STEP, Definition
@@ -38,6 +41,8 @@ PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 def submit(request: UserRequest) -> HttpResponse:
     """Shows the submit page. A POST submits the job, or a pipeline if the job needs other jobs.
 
+    A POST with `do=draft` keeps the form as a draft, with which `?draft=` opens it again.
+
     A POST with `do=form` only rewrites the YAML from the form, and a POST with `do=yaml` only rewrites the form from
     the YAML. Browsers without scripts need these two.
     """
@@ -49,6 +54,13 @@ def submit(request: UserRequest) -> HttpResponse:
     needs = one_line(request.POST.get("needs", "")).strip()
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
         return _page(request, choices, rewritten, clone=clone, needs=needs)
+    if request.POST.get("do") == DO:
+        return keep_form(
+            request,
+            KeptDraft.Kind.JOB,
+            draft,
+            page=lambda refused: _page(request, choices, refused, clone=clone, needs=needs, status=422),
+        )
     draft = draft.ready_to_send()
     if needs:
         return _submit_with_needs(request, choices, draft, clone, needs)
@@ -131,9 +143,14 @@ def convert(request: UserRequest) -> HttpResponse:
 
 
 def _first_page(request: UserRequest) -> HttpResponse:
-    """Shows the submit page before any edit: empty, with the example job, or with the specification of the job
-    `?clone=`, which `?workers=` and `?gpus_per_worker=` change."""
+    """Shows the submit page before any edit: empty, with the example job, with the draft `?draft=`, or with the
+    specification of the job `?clone=`, which `?workers=` and `?gpus_per_worker=` change."""
     clone = request.GET.get("clone", "")
+    kept = asked_draft(request, KeptDraft.Kind.JOB)
+    if isinstance(kept, HttpResponse):
+        return kept
+    if kept:
+        return _page(request, *draft_of(kept, request.user), kept=kept)
     if not clone:
         choices = Choices.of(request.user)
         if request.GET.get("example") and has_example(choices):
@@ -165,9 +182,10 @@ def _page(
     clone: Job | None = None,
     needs: str = "",
     problem: str = "",
+    kept: KeptDraft | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    context = form_context(draft, choices) | _changes(draft, clone)
+    context = form_context(draft, choices) | _changes(draft, clone) | {"kept": kept}
     context["needs"] = {"text": needs, "problem": problem}
     return render(request, "submit/submit.html", context, status=status)
 

@@ -13,10 +13,13 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
+from portal.submit.keeping import DO, asked_draft, keep_form
+from portal.submit.kept import draft_of
 from portal.submit.views import form_context
-from portal.sweeps.fields import KINDS, NAMES, SweepFields
+from portal.sweeps.fields import KINDS, NAMES, SWEEP, SweepFields
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
+from scheduling.models import Draft as KeptDraft
 from scheduling.models import Job, Sweep
 from scheduling.spec.job_spec import SpecError
 from scheduling.sweeps.actions import create_sweep, preview_sweep
@@ -26,12 +29,20 @@ from scheduling.sweeps.actions import create_sweep, preview_sweep
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: UserRequest) -> HttpResponse:
-    """Shows the form for a new sweep. A POST creates the sweep.
+    """Shows the form for a new sweep. A POST creates the sweep, or with `do=draft` keeps the form as a draft.
 
-    With `?clone=`, the form starts with this sweep; with `?job=`, with the specification of this job.
+    With `?clone=`, the form starts with this sweep; with `?job=`, with the specification of this job; with `?draft=`,
+    with this draft.
     """
     if request.method == "POST":
         return _posted(request)
+    kept = asked_draft(request, KeptDraft.Kind.SWEEP)
+    if isinstance(kept, HttpResponse):
+        return kept
+    if kept:
+        return _page(
+            request, *draft_of(kept, request.user), SweepFields.kept(kept.content.get(SWEEP)), kept=kept
+        )
     if clone := request.GET.get("clone"):
         seen = Sweep.objects.visible_to(request.user).select_related("tenant")
         return _started(request, get_object_or_404(seen, pk=read_key(clone)))
@@ -64,6 +75,14 @@ def _posted(request: UserRequest) -> HttpResponse:
     draft, swept = Draft.from_post(request.POST, choices), SweepFields.from_post(request.POST)
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
         return _page(request, choices, rewritten, swept)
+    if request.POST.get("do") == DO:
+        return keep_form(
+            request,
+            KeptDraft.Kind.SWEEP,
+            draft,
+            more={SWEEP: swept.to_dict()},
+            page=lambda refused: _page(request, choices, refused, swept, status=422),
+        )
     draft = draft.ready_to_send()
     try:
         parameters, rules = swept.read()
@@ -93,10 +112,16 @@ def _posted(request: UserRequest) -> HttpResponse:
 
 
 def _page(
-    request: UserRequest, choices: Choices, draft: Draft, swept: SweepFields, *, status: int = 200
+    request: UserRequest,
+    choices: Choices,
+    draft: Draft,
+    swept: SweepFields,
+    *,
+    kept: KeptDraft | None = None,
+    status: int = 200,
 ) -> HttpResponse:
     context = form_context(draft, choices) | _preview(draft, swept)
-    context |= {"kinds": KINDS, "goals": Sweep.Goal.choices}
+    context |= {"kinds": KINDS, "goals": Sweep.Goal.choices, "kept": kept}
     return render(request, "sweeps/form.html", context, status=status)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from django.http import QueryDict
@@ -23,6 +23,7 @@ KINDS = (
     ("array", "Array: members that differ only in their index"),
 )
 FAIR_TEXT = 100
+SWEEP = "sweep"  # the name of these fields in the content of a draft
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,16 @@ class SweepFields:
             stop_at=stop_at,
             stop_cancels=sweep.stop_cancels,
         )
+
+    @classmethod
+    def kept(cls, stored: Any) -> Self:
+        """Returns the fields that `to_dict` wrote into a draft."""
+        texts = stored if isinstance(stored, dict) else {}
+        return cls(**{f.name: texts[f.name] for f in fields(cls) if f.name in texts})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the texts as typed, for a draft."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "problems"}
 
     def read(self) -> tuple[Parameters, Rules]:
         """Converts the texts. Raises SpecError, with each invalid field."""

@@ -24,6 +24,7 @@ from scheduling.core.enqueue import wake_rounds
 from scheduling.core.locks import stay_attached
 from scheduling.jobs.code import find_code, note_code
 from scheduling.jobs.code_from_git import fetches_code
+from scheduling.jobs.drafts import forget_draft
 from scheduling.jobs.explain import Explainer, why_owner_may_not
 from scheduling.jobs.labels import note_labels
 from scheduling.jobs.resources import Machine, machines, problems_of
@@ -71,7 +72,7 @@ def submit_job(
     """Queues a job of `actor` in `tenant`, and returns the job.
 
     - `request_key`: a key that the client chooses. If a job was submitted with this key before, returns that job. So a
-      client can safely repeat a request.
+      client can safely repeat a request. The draft with this key is deleted.
     - `even_if_never`: whether to queue a job that can never run on the cluster. If False, raises Refused with all
       reasons for such a job; the error's field is "even_if_never".
     - `cloned_from`: the job whose spec the actor started from. Ignored if the actor may not see it.
@@ -79,6 +80,7 @@ def submit_job(
     Raises NotAllowed if the actor is not a member of the tenant, and Refused if the tenant is archived. Raises
     SpecError if the cluster does not accept the spec.
     """
+    forget_draft(actor, request_key)
     return submit_within(
         actor=actor,
         tenant=tenant,

@@ -12,6 +12,7 @@ from scheduling.models.clusters import (
     TeamUid,
 )
 from scheduling.models.code import CodeUpload, JobCode
+from scheduling.models.drafts import Draft
 from scheduling.models.forecasts import JobForecast, KeptForecast, StartMargins
 from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource, ProcesslessStretch
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
@@ -47,6 +48,7 @@ __all__ = [
     "ClusterAccess",
     "ClusterPause",
     "CodeUpload",
+    "Draft",
     "FinishTime",
     "GpuUse",
     "HeldGpu",

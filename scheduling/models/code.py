@@ -10,6 +10,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Now
 
 from accounting.models import Membership, Tenant, User
+from scheduling.models.drafts import Draft
 from scheduling.models.jobs import Job
 from scheduling.models.pipelines import PipelineStep
 from scheduling.models.schedules import Schedule
@@ -24,7 +25,8 @@ class CodeUploadQuerySet(models.QuerySet["CodeUpload"]):
         return self.filter(tenant__in=Tenant.objects.visible_to(user, role=Membership.Role.MEMBER))
 
     def unused(self) -> Self:
-        """Returns the uploads that no job with files, no schedule, no service, no sweep and no pipeline needs."""
+        """Returns the uploads that no job with files, no schedule, no service, no sweep, no pipeline and no draft
+        needs."""
         jobs = JobCode.objects.filter(upload=models.OuterRef("pk"), job__files_removed_at=None)
         tenant, named = models.OuterRef("tenant"), KT("spec__code__upload")
         schedules = Schedule.objects.kept().filter(tenant=tenant)
@@ -36,7 +38,10 @@ class CodeUploadQuerySet(models.QuerySet["CodeUpload"]):
         in_sweep = models.Exists(sweeps.alias(named=named).filter(named=digest))
         steps = PipelineStep.objects.filter(pipeline__tenant=tenant, pipeline__ended_at=None)
         in_pipeline = models.Exists(steps.alias(named=named).filter(named=digest))
-        return self.filter(~models.Exists(jobs), ~in_schedule, ~in_service, ~in_sweep, ~in_pipeline)
+        in_draft = models.Exists(Draft.objects.filter(upload=models.OuterRef("pk")))
+        return self.filter(
+            ~models.Exists(jobs), ~in_schedule, ~in_service, ~in_sweep, ~in_pipeline, ~in_draft
+        )
 
 
 class CodeUpload(models.Model):

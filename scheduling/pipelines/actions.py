@@ -18,6 +18,7 @@ from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_pipeline
 from scheduling.jobs.code import find_code
 from scheduling.jobs.code_from_git import with_code_fetched
+from scheduling.jobs.drafts import forget_draft
 from scheduling.jobs.later import check_later, why_never
 from scheduling.models import Cluster, Job, JobStorage, Pipeline, PipelineStep, StepNeed
 from scheduling.models.ownership import require_changeable
@@ -38,7 +39,7 @@ def create_pipeline(
     even_if_never: bool = True,
 ) -> Pipeline:
     """Creates a pipeline owned by `actor` in `tenant`. Its jobs are submitted later, each once what it needs has ended.
-    If `request_key` was used before, returns the earlier pipeline.
+    If `request_key` was used before, returns the earlier pipeline. The draft with this key is deleted.
 
     Raises NotAllowed unless the actor is a member of the tenant, and Refused if the tenant or the cluster accepts no
     jobs. Raises SpecError, by step and field, if the cluster does not accept a step, or if a step needs a job that is
@@ -89,6 +90,7 @@ def _create(
         except SpecError as error:
             raise _of_step(step.name, error) from None
     jobs = _needed_jobs(tenant, cluster, definition.steps)
+    forget_draft(actor, request_key)
     counts = {State.PENDING.value: len(definition.steps)}
     pipeline = Pipeline(
         tenant=tenant,

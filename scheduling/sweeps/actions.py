@@ -21,6 +21,7 @@ from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_sweep
 from scheduling.jobs.code import find_code
 from scheduling.jobs.code_from_git import fetches_code
+from scheduling.jobs.drafts import forget_draft
 from scheduling.jobs.later import check_later, why_never
 from scheduling.metrics.printed import LONGEST_NAME, NAME
 from scheduling.models import Cluster, Sweep, SweepMember
@@ -101,7 +102,7 @@ def create_sweep(
     even_if_never: bool = True,
 ) -> Sweep:
     """Creates a sweep owned by `actor` in `tenant`, with all its members. Their jobs are submitted later, a few at a
-    time. If `request_key` was used before, returns the earlier sweep.
+    time. If `request_key` was used before, returns the earlier sweep. The draft with this key is deleted.
 
     Raises NotAllowed unless the actor is a member of the tenant, and Refused if the tenant or the cluster accepts no
     jobs. Raises SpecError if the spec, the parameters or the rules are invalid. If `even_if_never` is False, also
@@ -115,6 +116,7 @@ def create_sweep(
         raise Refused(f"{cluster.name} is detached; it accepts no jobs.", "cluster")
     rules.check()
     members = _members(spec, parameters)
+    forget_draft(actor, request_key)
     _check_place(actor, tenant, cluster, spec, even_if_never=even_if_never)
     written = {name: getattr(rules, name) for name in Rules.__dataclass_fields__}
     sweep = Sweep(

@@ -12,7 +12,7 @@ import pytest
 from fairlot_client.cli.code import packed
 from fairlot_client.cli.commands.sweeps import value_of
 from fairlot_client.errors import ConnectionFailed
-from scheduling.models import CodeUpload, Job, Pipeline, Sweep
+from scheduling.models import CodeUpload, Draft, Job, Pipeline, Sweep
 from scheduling.pipelines.definition import Definition
 from tests.portal.scene import Scene
 
@@ -178,3 +178,22 @@ def test_a_job_that_needs_another_becomes_a_pipeline_of_one_step(scene: Scene, f
     assert made.steps.get().needs.get().job == scene.job
     done = fairlot(scene.people.bob, "submit", "--needs", scene.other.pk, "--", "go")
     assert f"job {scene.other.pk} is no job of Astro" in done.stderr
+
+
+def test_a_draft_is_kept_incomplete_completed_in_the_portal_and_submitted(scene: Scene, fairlot) -> None:
+    bob = scene.people.bob
+    done = fairlot(bob, "submit", "--draft", "--name", "later", "--gpus", 2)
+    assert done.exit_code == 0, done.output
+    draft = Draft.objects.get()
+    assert done.stdout == f"{draft.pk}\n"
+    assert "command" in fairlot(bob, "drafts", "show", draft.pk).stdout
+    assert fairlot(bob, "drafts", "submit", draft.pk).exit_code == 2
+    assert fairlot(scene.people.alice, "drafts", "show", draft.pk).exit_code == 4
+    done = fairlot(bob, "submit", "--draft", "--name", "ready", "--", "go")
+    done = fairlot(bob, "drafts", "submit", done.stdout.strip())
+    assert Job.objects.get(pk=int(done.stdout)).name == "ready"
+    assert [one["name"] for one in json.loads(fairlot(bob, "drafts", "list", "-o", "json").stdout)] == [
+        "later"
+    ]
+    assert fairlot(bob, "drafts", "delete", draft.pk).exit_code == 0
+    assert not Draft.objects.exists()

@@ -16,6 +16,7 @@ from accounting.ledger import Usage, book_usage
 from accounting.models import Generation, Membership, Quota, Request, Tenant, User
 from portal.models import ApiToken, Scope
 from portal.tokens.actions import create_token
+from scheduling.jobs.drafts import save_draft
 from scheduling.jobs.secrets import create_secret
 from scheduling.models import (
     Job,
@@ -79,8 +80,8 @@ class Scene:
 
 
 def with_a_session(scene: Scene) -> Scene:
-    """Creates a notebook session of Bob's in Astro, which waits for GPUs, and a sweep and a pipeline, which have no
-    jobs yet. Returns the scene."""
+    """Creates a notebook session of Bob's in Astro, which waits for GPUs, a sweep and a pipeline, which have no jobs
+    yet, and a draft of Bob's. Returns the scene."""
     spec = JobSpec(name="supernova-notes", command="serve", port=8000)
     people = scene.people
     start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
@@ -98,6 +99,13 @@ def with_a_session(scene: Scene) -> Scene:
         tenant=people.astro,
         cluster=scene.world.cluster,
         definition=Definition.parse({"name": "supernova-line", "steps": steps}),
+    )
+    save_draft(
+        actor=people.bob,
+        kind="job",
+        name="supernova-later",
+        request_key="later",
+        content={"fields": {"name": "supernova-later"}, "team": people.astro.pk},
     )
     return scene
 

@@ -264,6 +264,31 @@ class Deletion(TypedDict):
     bytes: int
 
 
+class Draft(TypedDict):
+    id: int
+    kind: Literal["job", "sweep", "pipeline"]
+    name: str
+    created_at: str
+    saved_at: str
+
+
+class DraftInFull(TypedDict):
+    """A draft with its content. A job, sweep or pipeline that is submitted with the `Idempotency-Key` `request_key`
+    takes the draft's place."""
+
+    id: int
+    kind: Literal["job", "sweep", "pipeline"]
+    name: str
+    created_at: str
+    saved_at: str
+    team: str
+    cluster: str
+    yaml: str
+    parameters: str
+    problems: dict[str, str]
+    request_key: str
+
+
 class DrainedJob(TypedDict):
     job: int
     name: str

@@ -559,6 +559,44 @@ def run_pipeline_again(pipeline_id: int, *, step: str | Unset = UNSET) -> Call[a
     )
 
 
+def list_drafts() -> Call[list[answers.Draft]]:
+    """Returns the caller's drafts, the one that was changed last first."""
+    return Call("GET", "/drafts")
+
+
+def create_draft(
+    *,
+    spec: dict[str, Any] | str,
+    idempotency_key: str | None = None,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+) -> Call[answers.DraftInFull]:
+    """Keeps a job as a draft of the caller's.
+
+    A call that repeats an Idempotency-Key replaces the draft of the first
+    call.
+
+    A draft is submitted on the portal's page, or with `POST /jobs` and the draft's `request_key` as Idempotency-Key.
+    """
+    return Call(
+        "POST",
+        "/drafts",
+        takes_key=True,
+        key=idempotency_key,
+        body=set_fields(spec=spec, team=team, cluster=cluster),
+    )
+
+
+def get_draft(draft_id: int) -> Call[answers.DraftInFull]:
+    """Returns one of the caller's drafts, with its content and its problems."""
+    return Call("GET", filled("/drafts/{draft_id}", draft_id=draft_id))
+
+
+def delete_draft(draft_id: int) -> Call[None]:
+    """Deletes one of the caller's drafts."""
+    return Call("DELETE", filled("/drafts/{draft_id}", draft_id=draft_id))
+
+
 def list_services(
     *,
     team: str | None = None,
@@ -2507,6 +2545,10 @@ class Operations:
     get_pipeline = Method(get_pipeline)
     cancel_pipeline = Method(cancel_pipeline)
     run_pipeline_again = Method(run_pipeline_again)
+    list_drafts = Method(list_drafts)
+    create_draft = Method(create_draft)
+    get_draft = Method(get_draft)
+    delete_draft = Method(delete_draft)
     list_services = PagedMethod(list_services)
     create_service = Method(create_service)
     get_service = Method(get_service)

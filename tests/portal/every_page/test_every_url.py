@@ -14,12 +14,13 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from accounting.models import User
 from portal.docs.help import entry_for
 from scheduling.announcements.actions import announce
-from scheduling.models import Announcement, Pipeline, Session, Sweep
+from scheduling.models import Announcement, Draft, Pipeline, Session, Sweep
 from tests.portal.scene import SECRETS, Scene, with_a_session
 
 ANONYMOUS, ALICE, BOB, CHARLIE, OLGA, ADA = WHO = ("anonymous", "alice", "bob", "charlie", "olga", "ada")
 
 PAGE = dict.fromkeys(WHO, 200) | {ANONYMOUS: 302}  # for all signed-in users
+BOBS = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, BOB: 200}
 OPEN = dict.fromkeys(WHO, 200)  # also for users who are not signed in
 ASTRO = PAGE | {CHARLIE: 404}  # an object of Astro, which Charlie may not see
 API = dict.fromkeys(WHO, 200) | {ANONYMOUS: 401}
@@ -130,6 +131,9 @@ EXPECTED: dict[str, dict[str, int]] = {
     "pipeline": ASTRO,
     "pipeline_cancel": POSTED,
     "pipeline_run_again": POSTED,
+    "drafts": PAGE,
+    "draft_delete": POSTED,
+    "submit?draft={draft}": BOBS,
     "sweeps": PAGE,
     "sweep_new": PAGE,
     "sweep_new?job={job}": ASTRO,
@@ -306,6 +310,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:pipeline": API_ASTRO,
     "api-1:pipeline_cancel": API_POSTED,
     "api-1:pipeline_run_again": API_POSTED,
+    "api-1:drafts": API,
+    "api-1:draft": dict.fromkeys(WHO, 404) | {ANONYMOUS: 401, BOB: 200},
     "api-1:sweeps": API,
     "api-1:sweep": API_ASTRO,
     "api-1:sweep_members": API_ASTRO,
@@ -476,6 +482,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "budget": 1,
         "team_limit": scene.quota.pk,
         "lock": 1,
+        "draft": Draft.objects.get().pk,
         "invitation": 1,
         "announcement": announcement_in(scene),
         "unsubscribe": 1,
@@ -494,6 +501,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "session_id": Session.objects.get().pk,
         "sweep_id": Sweep.objects.get().pk,
         "pipeline_id": Pipeline.objects.get().pk,
+        "draft_id": Draft.objects.get().pk,
         "schedule_id": scene.schedule.pk,
         "slug": "astro",
         "username": "bob",
@@ -534,7 +542,12 @@ def walk(scene: Scene) -> Iterator[tuple[str, str]]:
     for key in EXPECTED:
         name, _, query = key.partition("?")
         url = reverse(name, kwargs=arguments(scene, name, patterns[name]))
-        yield key, f"{url}?{query.format(job=scene.job.pk, trade=scene.trade.pk)}" if query else url
+        yield (
+            key,
+            f"{url}?{query.format(job=scene.job.pk, trade=scene.trade.pk, draft=Draft.objects.get().pk)}"
+            if query
+            else url,
+        )
 
 
 CSRF_TOKEN = re.compile(r"\b[0-9A-Za-z]{64}\b")

@@ -36,6 +36,7 @@ def spec_with_code(
     base: dict[str, Any] | None = None,
     team: str | None = None,
     uploads: bool = True,
+    may_be_incomplete: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the specification and the place that the arguments describe, like `read_options`.
 
@@ -44,7 +45,9 @@ def spec_with_code(
     path, repository, ref = (options.pop(name) for name in ("code", "git", "ref"))
     if path and repository:
         raise click.UsageError("--code and --git cannot be combined.")
-    spec, place = read_options(file=file, command=command, options=options, base=base)
+    spec, place = read_options(
+        file=file, command=command, options=options, base=base, may_be_incomplete=may_be_incomplete
+    )
     if path and uploads:
         content = packed(path)
         upload = app.client.upload_code(content=content, team=place.get("team") or team)

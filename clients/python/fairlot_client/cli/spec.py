@@ -112,11 +112,12 @@ def read_options(
     command: Sequence[str],
     options: Mapping[str, Any],
     base: Mapping[str, Any] | None = None,
+    may_be_incomplete: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the job specification, and the team and cluster as far as they are given.
 
     `base`, a specification to change, counts least; then the file, the lines of the script, and the options. Raises
-    UsageError if there is nothing to run.
+    UsageError if there is nothing to run, unless the specification may be incomplete.
     """
     spec = dict(base or {}) | (read_file(file) if file else {})
     place: dict[str, Any] = {}
@@ -138,7 +139,7 @@ def read_options(
         spec.setdefault("name", Path(shlex.split(words[0])[0] if len(words) == 1 else words[0]).name or "job")
     _lay_over(spec, options)
     place |= place_of(options)
-    if not spec.get("command"):
+    if not spec.get("command") and not may_be_incomplete:
         raise click.UsageError(
             "There is nothing to run. Give a command after --, the path of a script, or -f FILE.",
             click.get_current_context(silent=True),

@@ -11,6 +11,7 @@ import click
 from fairlot_client.cli import finding, following
 from fairlot_client.cli.app import INTERRUPTED, OF_RUN, App, talk, with_app
 from fairlot_client.cli.code import spec_with_code
+from fairlot_client.cli.commands.drafts import FIELDS as DRAFT
 from fairlot_client.cli.output import (
     Column,
     limit_options,
@@ -66,6 +67,9 @@ def submitted(
 @job_options
 @click.option("--check", is_flag=True, help="Only show whether the job could run, when, and its cost.")
 @click.option(
+    "--draft", is_flag=True, help="Keep the job as a draft, which may be incomplete, and print its id."
+)
+@click.option(
     "--needs",
     type=int,
     multiple=True,
@@ -73,7 +77,7 @@ def submitted(
 )
 @output_option
 @with_app
-def submit(app: App, check: bool, needs: tuple[int, ...], **options: Any) -> None:
+def submit(app: App, check: bool, draft: bool, needs: tuple[int, ...], **options: Any) -> None:
     """Submit a job, and print its id.
 
     COMMAND is a command that the job runs, or a script on this machine. Lines `#FAIRLOT --workers 2` at the head of a
@@ -88,6 +92,11 @@ def submit(app: App, check: bool, needs: tuple[int, ...], **options: Any) -> Non
     if check:
         show_check(app, **options)
         return
+    if draft:
+        if needs:
+            raise click.UsageError("--draft and --needs cannot be combined.")
+        keep_draft(app, **options)
+        return
     if needs:
         submit_after(app, needs, **options)
         return
@@ -99,6 +108,17 @@ def submit(app: App, check: bool, needs: tuple[int, ...], **options: Any) -> Non
         click.echo(job["id"])
     else:
         show_one(app, job, FIELDS)
+
+
+def keep_draft(app: App, *, file: Any, command: tuple[str, ...], even_if_never: bool, **options: Any) -> None:
+    """Keeps a job as a draft, and prints the draft's id."""
+    spec, place = spec_with_code(app, file=file, command=command, options=options, may_be_incomplete=True)
+    made = app.client.create_draft(spec=spec, **place)
+    talk(f"Kept draft {made['id']}. Submit it: fairlot drafts submit {made['id']}")
+    if app.output == "table":
+        click.echo(made["id"])
+    else:
+        show_one(app, made, DRAFT)
 
 
 def submit_after(
