@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0082_expected_starts'),
+        ('scheduling', '0083_newest_jobs_first'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
