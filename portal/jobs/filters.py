@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -14,6 +15,7 @@ from accounting.core.numbers import read_key
 from accounting.models import Generation, Tenant, User
 from portal.jobs.columns import COLUMNS as LIST
 from portal.jobs.columns import GPUS, NOW_ON
+from portal.lists.facets import Chip
 from scheduling.models import Job, JobLabel, Lease
 
 S = Job.State
@@ -76,20 +78,28 @@ COLUMNS = (
 )  # fmt: skip
 
 
+# Titles of the parameters that narrow the list, for the chips above it.
+TITLES = {
+    "q": "Search", "state": "State", "owner": "Owner", "team": "Team", "generation": "GPU type", "kind": "Kind",
+    "label": "Label", "preemptible": "Sharing", "service": "Service", "sweep": "Sweep", "pipeline": "Pipeline",
+}  # fmt: skip
+MOST_LABELS = 10
+
+
 @dataclass(frozen=True)
 class JobFilter:
     """The filter and order of the job list. `ignored` lists the invalid values in the URL, which have no effect."""
 
     q: str = ""
     state: str = ""
-    owner: str = ""  # "me", or empty for all owners
+    owner: str = ""  # a user name, "me", or empty for all owners
     team: str = ""  # slug of a tenant
     generation: str = ""
     kind: str = ""  # a kind of job, "all", or empty for all kinds except replicas
     service: str = ""  # key of the service whose replicas are listed
     sweep: str = ""  # key of the sweep whose jobs are listed
     pipeline: str = ""  # key of the pipeline whose jobs are listed
-    label: str = ""  # "key=value", or "key" for any value
+    label: tuple[str, ...] = ()  # each "key=value", or "key" for any value; a job must have all of them
     preemptible: bool = False  # whether only preemptible jobs are listed
     sort: str = USUAL_SORT
     columns: tuple[
@@ -113,14 +123,15 @@ class JobFilter:
             "order": LIST.sorts_by(sort),
         }
         asked = {"column": unknown, "state": state, "order": sort, "kind": kind}
+        labels = dict.fromkeys(text.strip()[:400] for text in get.getlist("label"))
         return cls(
             q=get.get("q", "").strip()[:200],
             state=state if known["state"] else "",
-            owner="me" if get.get("owner") == "me" else "",
+            owner=get.get("owner", "").strip()[:150],
             team=get.get("team", ""),
             generation=get.get("generation", ""),
             kind=kind if known["kind"] else "",
-            label=get.get("label", "").strip()[:400],
+            label=tuple(filter(None, labels))[:MOST_LABELS],
             preemptible=get.get("preemptible") == "true",
             service=service if read_key(service) else "",
             sweep=sweep if read_key(sweep) else "",
@@ -133,23 +144,28 @@ class JobFilter:
     @property
     def is_narrow(self) -> bool:
         """Returns whether the filter excludes any jobs."""
-        chosen = (
-            self.q,
-            self.state,
-            self.owner,
-            self.team,
-            self.generation,
-            self.kind,
-            self.service,
-            self.sweep,
-            self.pipeline,
-            self.label,
-            self.preemptible,
-        )
-        return any(chosen)
+        return any(getattr(self, name) for name in TITLES)
 
-    def apply(self, jobs: QuerySet[Job], user: User | None = None) -> QuerySet[Job]:
-        """Returns the jobs in `jobs` that match the filter, sorted.
+    def chips(self) -> list[Chip]:
+        """Returns a chip for each value that narrows the list."""
+        words = {
+            "state": {key: label for key, (label, _) in GROUPS.items()} | dict(S.choices),
+            "kind": dict(Job.Kind.choices) | {ALL: "All"},
+            "owner": {"me": "You"},
+        }
+        words["state"] |= {key: label for key, (label, _) in GROUPS.items()}
+        found = []
+        for name, title in TITLES.items():
+            value = getattr(self, name)
+            if name == "preemptible":
+                found += [Chip(name, "true", title, "Preemptible")] if value else []
+                continue
+            for one in value if isinstance(value, tuple) else filter(None, [value]):
+                found.append(Chip(name, one, title, str(words.get(name, {}).get(one, one))))
+        return found
+
+    def narrow(self, jobs: QuerySet[Job], user: User | None = None) -> QuerySet[Job]:
+        """Returns the jobs in `jobs` that match the filter.
 
         `user` is the reader. The owner "me" in the filter means this user, and a filter by team finds only teams that
         this user may see.
@@ -160,9 +176,9 @@ class JobFilter:
                 text |= Q(pk=number)
             jobs = jobs.filter(text)
         if self.state:
-            jobs = jobs.filter(state__in=GROUPS[self.state][1] if self.state in GROUPS else [self.state])
+            jobs = jobs.filter(state__in=states_of(self.state))
         if self.owner:
-            jobs = jobs.filter(owner=user)
+            jobs = jobs.filter(owner=user) if self.owner == "me" else jobs.filter(owner__username=self.owner)
         if self.service:
             jobs = jobs.filter(service=int(self.service))
         elif self.kind in Job.Kind.values:
@@ -173,18 +189,30 @@ class JobFilter:
         jobs = jobs.filter(**{name: int(key) for name, key in whole.items() if key})
         if self.preemptible:
             jobs = jobs.filter(preemptible=True)
-        if self.label:
-            jobs = labelled(jobs, self.label)
+        for label in self.label:
+            jobs = labelled(jobs, label)
         if self.team and user:
             roots = Tenant.objects.visible_to(user).filter(slug=self.team).values("pk")
             jobs = jobs.filter(tenant__in=Tenant.objects.subtree_of(roots))
         if self.generation:
-            wanted = Generation.objects.filter(name=self.generation).values_list("pk", flat=True)[:1]
-            held = Lease.objects.filter(job=OuterRef("pk"), generation__name=self.generation)
-            jobs = jobs.filter(
-                Q(generation_ids__contains=list(wanted)) & ~Q(generation_ids=[]) | Exists(held)
-            )
-        return jobs.order_by(*LIST.by(self.sort))
+            jobs = jobs.filter(of_generation(self.generation))
+        return jobs
+
+    def apply(self, jobs: QuerySet[Job], user: User | None = None) -> QuerySet[Job]:
+        """Returns the jobs in `jobs` that match the filter, sorted. `user` is the reader, as for `narrow`."""
+        return self.narrow(jobs, user).order_by(*LIST.by(self.sort))
+
+
+def states_of(text: str) -> Sequence[str]:
+    """Returns the states that the name of a state, or of a group of states, means."""
+    return GROUPS[text][1] if text in GROUPS else [text]
+
+
+def of_generation(name: str) -> Q:
+    """Returns the condition that a job accepts only some generations, with this one, or has held GPUs of it."""
+    wanted = Generation.objects.filter(name=name).values_list("pk", flat=True)[:1]
+    held = Lease.objects.filter(job=OuterRef("pk"), generation__name=name)
+    return Q(generation_ids__contains=list(wanted)) & ~Q(generation_ids=[]) | Q(Exists(held))
 
 
 def listed(jobs: QuerySet[Job]) -> QuerySet[Job, tuple[Any, ...]]:

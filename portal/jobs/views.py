@@ -28,6 +28,7 @@ from portal.forms.posting import perform, show, tell
 from portal.fragments import INCLUDED, render_page, wanted_part
 from portal.jobs import detail
 from portal.jobs.columns import COLUMNS, LABEL
+from portal.jobs.facets import facets_of
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import GROUPS, JobFilter
 from portal.jobs.idle import use_of
@@ -68,12 +69,16 @@ def jobs(request: UserRequest) -> HttpResponse:
     label_keys = SimpleLazyObject(
         lambda: [key for (key,) in (_every_label_key() if every else _label_keys(ids))]
     )
+    page = page_of(request.user, chosen, request.GET.get("page"))
+    counted = request.GET.get("facets") == "1" and not wanted_part(request)
+    names = [one.name for one in _generations()] if counted else []
     context = {
         "filter": chosen,
+        "facets": facets_of(request.user, chosen, names, number=page.paginator.count) if counted else None,
         "sort": chosen.sort,
         "columns": columns,
         "heads": [(key, COLUMNS.find(key)) for key in columns],
-        "page": page_of(request.user, chosen, request.GET.get("page")),
+        "page": page,
         "groups": [(key, label) for key, (label, _) in GROUPS.items()],
         "states": Job.State.choices,
         "kinds": Job.Kind.choices,
