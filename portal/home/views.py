@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, F, QuerySet
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounting.core.prepared import Prepared
+from accounting.models import User
 from accounting.models.tenants import ids_with_role
-from portal.fragments import render_page
+from portal.fragments import render_page, wanted_part
 from portal.home import dashboard
+from portal.home.cards import groups_for
 from portal.jobs.filters import with_generation
 from portal.live.topics import topics_of_jobs
 from portal.user_request import UserRequest
@@ -23,8 +25,25 @@ SHOWN_JOBS = 6
 
 @require_safe
 def home(request: UserRequest) -> HttpResponse:
-    """Shows the user's jobs, the shares of the user's teams, and the use of the GPUs, all at the current time."""
-    user = request.user
+    """Shows what waits for the user, the user's jobs, the shares of the user's teams, and the use of the GPUs, all at
+    the current time.
+
+    A refresh reads only the part that it shows.
+    """
+    part, clusters = wanted_part(request), _clusters()
+    context: dict[str, Any] = {
+        "topics": f"{topics_of_jobs(request.user)} " + " ".join(f"cluster:{c.pk}" for c in clusters),
+    }
+    attached = [one for one in clusters if one.detached_at is None]
+    if part in {"", "home-cards"}:
+        context["groups"] = groups_for(request.user, attached)
+    if part in {"", "home-body"}:
+        context |= _body(request.user, attached)
+    return render_page(request, "home/home.html", context)
+
+
+def _body(user: User, attached: list[Cluster]) -> dict[str, Any]:
+    """Returns the context of the lists of jobs, the shares and the use of the GPUs."""
     everybodys = (
         user.is_operator and not Job.objects.filter(owner=user).exists()
     )  # an operator without jobs sees everybody's
@@ -39,25 +58,16 @@ def home(request: UserRequest) -> HttpResponse:
         seen = ids_with_role(user)
         states, unfinished, ended = (ask(user.pk, seen) for ask in _OWN)
     teams = dashboard.own_teams(user.pk)
-    clusters = _clusters()
     gpu_totals = dashboard.GpuTotals.read()
-    context = {
+    return {
         "counts": dashboard.counts(states, gpu_totals.held_by(None if everybodys else user.pk, seen)),
         "unfinished": unfinished,
         "ended": ended,
         "everybodys": everybodys,
         "teams": teams,
-        "share": (
-            dashboard.share_now(
-                set(ids_with_role(user)), gpu_totals, [one for one in clusters if one.detached_at is None]
-            )
-            if teams
-            else []
-        ),
+        "share": dashboard.share_now(set(ids_with_role(user)), gpu_totals, attached) if teams else [],
         "machines": dashboard.machines_now(gpu_totals),
-        "topics": f"{topics_of_jobs(user)} " + " ".join(f"cluster:{c.pk}" for c in clusters),
     }
-    return render_page(request, "home/home.html", context)
 
 
 def _states(jobs: QuerySet[Job]) -> QuerySet[Job, tuple[str, int]]:
@@ -65,7 +75,8 @@ def _states(jobs: QuerySet[Job]) -> QuerySet[Job, tuple[str, int]]:
 
 
 def _unfinished(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    return with_generation(jobs).exclude(state__in=Job.ENDED).order_by("-id")[:SHOWN_JOBS]
+    starts = {"earliest": F("forecast__earliest"), "starts_by": F("forecast__starts_by")}
+    return with_generation(jobs).annotate(**starts).exclude(state__in=Job.ENDED).order_by("-id")[:SHOWN_JOBS]
 
 
 def _ended(jobs: QuerySet[Job]) -> QuerySet[Job]:

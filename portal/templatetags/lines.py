@@ -40,13 +40,17 @@ def job_lines(jobs: Iterable[Job]) -> SafeString:
 
 def _job_line(job: Job, address: str, now: datetime) -> str:
     holds, wanted = job.now_on, job.wanted  # type: ignore[attr-defined]  # annotated
+    earliest = getattr(job, "earliest", None)
+    starts = ""
+    if earliest and job.state in Job.WAITING:
+        starts = _starts(earliest, job.starts_by, now)  # type: ignore[attr-defined]  # annotated
     now_on = f" · {escape(holds)}" if holds else ""
     return (
         f'<li id="line-{job.pk}"><a class="job-line-name break" href="{address}{job.pk}/">{escape(job.name)}</a>\n'
         f'<span class="job-line-end">{state_chip(job)}</span>\n'
         f'<span class="muted small">{counted(wanted, "GPU")}{now_on} · '
         f"{ago_at(job.ended_at or job.created_at, now)}</span>\n"
-        f'<span class="job-line-end job-line-why">{reason_chip(job)}</span></li>'
+        f'<span class="job-line-end job-line-why">{starts}{reason_chip(job)}</span></li>'
     )
 
 

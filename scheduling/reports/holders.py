@@ -134,6 +134,12 @@ def who_holds(
     return WhoHolds(sorted(found.values(), key=_most_first), sizes)
 
 
+def top_holders(viewer: User, narrow: Narrow, *, by_user: bool, measured_within: timedelta) -> list[Holder]:
+    """Returns the holders of `who_holds`, without entitlements, from one query besides that of the viewer's teams."""
+    holdings = read_holdings(tenants_seen(viewer), narrow, measured_within=measured_within)
+    return sorted(_holders(holdings, by_user=by_user).values(), key=_most_first)
+
+
 def _holders(holdings: Iterable[Holding], *, by_user: bool) -> dict[tuple[int | None, str | None], Holder]:
     found: dict[tuple[int | None, str | None], Holder] = {}
     for one in holdings:
