@@ -12,6 +12,7 @@ import numpy as np
 
 from fairshare.model import NOWHERE, Decision, Floats, Ints, Jobs, Settings, Snapshot
 from fairshare.policies.base import Happened, Need, Policy, State
+from fairshare.sizes import at_least_size, with_sizes
 from fairshare.validate import validate
 
 
@@ -31,11 +32,16 @@ class Situation:
     def decide(self, seed: int) -> Decision:
         """Asks the policy which gangs run where until the next round, and returns the validated decision.
 
-        Raises InvalidPlan if the decision breaks a rule. A request for an early next round (`ask_again`) is dropped if
+        Elastic gangs get the sizes of `fairshare.sizes`, whatever the policy. Raises InvalidPlan if the decision breaks
+        a rule. A request for an early next round (`ask_again`) is dropped if
         it is not before the end of the quantum.
         """
-        plan = self.policy.decide(self.state, self.view, np.random.Generator(np.random.PCG64(seed)))
-        validate(plan, self.view)
+        base = at_least_size(self.view)
+        plan = self.policy.decide(self.state, base, np.random.Generator(np.random.PCG64(seed)))
+        validate(plan, base)
+        if self.view.jobs.most is not None:
+            plan = with_sizes(plan, base, self.view)
+            validate(plan, self.view)
         if plan.ask_again is not None and plan.ask_again >= self.view.settings.quantum:
             return replace(plan, ask_again=None)
         return plan
@@ -113,12 +119,14 @@ def owed_now(situation: Situation, plan: Decision) -> Floats:
 def received_gpus(view: Snapshot, plan: Decision, *, shared: bool = False) -> Floats:
     """Returns the GPUs that each leaf account holds of each generation under the plan, as an array (T, K).
 
-    With `shared`, gangs that run only because nobody else can use their GPUs are left out. Their GPUs do not count
-    towards a share.
+    With `shared`, GPUs that a gang has only because nobody else can use them are left out: those of preemptible gangs,
+    and those beyond the least size of elastic gangs. They do not count towards a share.
     """
     jobs = view.jobs
     received = np.zeros_like(plan.share)
-    size = (jobs.workers * jobs.gpus)[plan.run].astype(np.float64)
+    size = plan.gpus(jobs).astype(np.float64)
+    if shared and jobs.least is not None:
+        size = np.minimum(size, (jobs.least * jobs.gpus)[plan.run])
     if shared and plan.preemptible is not None:
         size[np.isin(plan.run, plan.preemptible)] = 0.0
     np.add.at(received, (jobs.account[plan.run], plan.generation), size)
@@ -150,9 +158,14 @@ def _moved(view: Snapshot, plan: Decision, seconds: float) -> Snapshot:
     attained = jobs.attained
     if attained is not None:
         attained = attained.copy()
-        attained[plan.run, plan.generation] += (jobs.workers * jobs.gpus)[plan.run] * seconds
+        attained[plan.run, plan.generation] += plan.gpus(jobs) * seconds
+    workers = jobs.workers
+    if jobs.least is not None:
+        workers = jobs.least.copy()
+        workers[plan.run] = np.diff(plan.place_start)
     moved = replace(
         jobs,
+        workers=workers,
         running_on=running_on,
         resident=np.where(picked, np.where(stays, jobs.resident, 0.0) + seconds, 0.0),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),

@@ -78,7 +78,7 @@ class Jobs:
     """The gangs that run or wait, in the order in which their owners want them."""
 
     account: Ints  # (J,) the leaf account that pays
-    workers: Ints  # (J,) workers (processes) of the gang
+    workers: Ints  # (J,) workers (processes) of the gang; of a waiting elastic gang the least
     gpus: Ints  # (J,) GPUs of one worker, all on one node
     accepts: Bools  # (J, K) generations that the job may use
     rate: Floats  # (J, K) measured steps per second of the whole gang; NaN where unknown
@@ -106,6 +106,10 @@ class Jobs:
     expected: Floats | None = None
     # (J,) deadline on the view's clock, infinite for jobs without a deadline. None: no job has a deadline.
     deadline: Floats | None = None
+    # The least and the most workers of elastic gangs, and `workers` for others. A policy sees each elastic gang with
+    # its least workers, unless the gang must not be stopped yet (fairshare.sizes). None: no gang is elastic.
+    least: Ints | None = None  # (J,)
+    most: Ints | None = None  # (J,)
 
     def sharing(self, able: Bools) -> Bools:
         """Returns `able` with False for preemptible jobs, because they do not count when GPUs are shared by tickets.
@@ -245,3 +249,8 @@ class Decision:
     ask_again: float | None = None
     # Message for operators: which promise the policy could not keep in this plan, and what the policy did instead.
     remark: str | None = None
+
+    def gpus(self, jobs: Jobs) -> Ints:
+        """Returns the GPUs that each picked gang gets, as an array (P,)."""
+        gpus: Ints = np.diff(self.place_start) * jobs.gpus[self.run]
+        return gpus

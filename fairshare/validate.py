@@ -22,7 +22,8 @@ class InvalidPlan(Exception):
 def validate(plan: Decision, view: Snapshot) -> None:
     """Raises InvalidPlan unless the plan keeps all rules. A *fill round* is a round that may not preempt.
 
-    - Every gang runs with all its workers, on nodes of one generation. No node gives out more GPUs than it has.
+    - Every gang runs with all its workers, on nodes of one generation. Elastic gangs run with any number between their
+      least and their most. No node gives out more GPUs than it has.
     - No blocked job runs, and no job runs on a generation that it does not accept. A fill round may leave such a gang
       where it is.
     - No gang starts beyond a limit or on a closed node.
@@ -41,7 +42,13 @@ def validate(plan: Decision, view: Snapshot) -> None:
         raise InvalidPlan("the shapes of the plan's arrays do not match")
     if np.any((place < 0) | (place >= len(cluster.capacity))):
         raise InvalidPlan("a worker is on a node that does not exist")
-    _only(np.diff(start) == jobs.workers[run], run, "runs with a wrong number of workers")
+    size = np.diff(start)
+    if jobs.least is None or jobs.most is None:
+        right = size == jobs.workers[run]
+    else:
+        # The owner may have lowered the most since a gang got its size.
+        right = (jobs.least[run] <= size) & (size <= np.maximum(jobs.most, jobs.workers)[run])
+    _only(right, run, "runs with a wrong number of workers")
     picked = np.repeat(np.arange(len(run)), np.diff(start))
     _only(
         cluster.node_generation[place] == plan.generation[picked],
@@ -160,11 +167,11 @@ def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
     do not count towards `bound`.
     """
     jobs = view.jobs
-    shares = jobs.running_on != NOWHERE
+    shares, size = jobs.running_on != NOWHERE, jobs.workers * jobs.gpus
     if jobs.preemptible is not None:
         shares &= ~jobs.preemptible
-    held = _used(view, tree, np.flatnonzero(jobs.running_on != NOWHERE), jobs.running_on)
-    sharing = _used(view, tree, np.flatnonzero(shares), jobs.running_on).sum(axis=1)
+    held = _used(view, tree, np.flatnonzero(jobs.running_on != NOWHERE), jobs.running_on, size)
+    sharing = _used(view, tree, np.flatnonzero(shares), jobs.running_on, size).sum(axis=1)
     each, total = _beyond(view, held)
     above = (sharing > bound + ROUNDING) | each.any(axis=1) | total
     for level in tree.levels[1:]:
@@ -173,14 +180,14 @@ def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
     return found
 
 
-def _used(view: Snapshot, tree: Tree, gangs: Ints, generation: Ints) -> Floats:
+def _used(view: Snapshot, tree: Tree, gangs: Ints, generation: Ints, size: Ints) -> Floats:
     """Returns the GPUs of each generation that the gangs `gangs` use, summed for each account and all accounts below
     it, as (T, K).
 
-    `gangs`: indices of jobs. `generation` (J,): the generation on which each gang runs.
+    `gangs`: indices of jobs. `generation` and `size` (J,): the generation on which each gang runs, and its GPUs.
     """
     jobs, used = view.jobs, np.zeros(view.accounts.cap.shape)
-    np.add.at(used, (jobs.account[gangs], generation[gangs]), (jobs.workers * jobs.gpus)[gangs])
+    np.add.at(used, (jobs.account[gangs], generation[gangs]), size[gangs])
     return tree.sums(used)
 
 
@@ -203,10 +210,10 @@ def _within_limits(plan: Decision, view: Snapshot, tree: Tree, starts: Bools) ->
     `starts`: marks the picked gangs that get GPUs that they do not hold yet. Gangs that already run are allowed to
     exceed a limit, because it may have been set later.
     """
-    generation = np.zeros(len(view.jobs), dtype=np.int64)
-    generation[plan.run] = plan.generation
-    each, total = _beyond(view, _used(view, tree, plan.run, generation))
-    new = _used(view, tree, plan.run[starts], generation) > 0
+    generation, size = np.zeros(len(view.jobs), dtype=np.int64), np.zeros(len(view.jobs), dtype=np.int64)
+    generation[plan.run], size[plan.run] = plan.generation, plan.gpus(view.jobs)
+    each, total = _beyond(view, _used(view, tree, plan.run, generation, size))
+    new = _used(view, tree, plan.run[starts], generation, size) > 0
     found: Bools = (each & new).any(axis=1) | (total & new.any(axis=1))
     if found.any():
         raise InvalidPlan(f"account {int(np.argmax(found))} gets more GPUs than its limits allow")

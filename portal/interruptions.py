@@ -24,6 +24,7 @@ LABELS: Mapping[Cause, str] = {
     Cause.OWN_JOBS: "preempted for the owner's other jobs",
     Cause.LIMIT: "limit reached",
     Cause.MOVED: "moved",
+    Cause.RESIZED: "resized",
     Cause.DRAINED: "node drained",
     Cause.LOST: "node or processes lost",
     Cause.ARCHIVED: "team archived",

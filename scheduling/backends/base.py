@@ -135,6 +135,14 @@ DEFAULT_CONTAINER = Container()
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """The numbers of workers between which the size of an elastic gang is chosen at each start."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class GangRole:
     """A group of equal workers of a gang, and in what they differ from other workers."""
 
@@ -182,6 +190,7 @@ class Gang:
     is_mpi: bool = False  # mpirun starts the program and tells its processes their ranks
     # Only for MPI gangs: secret and different for each attempt, for the keys with which mpirun logs in to workers.
     mpi_seed: bytes = field(default=b"", repr=False)
+    bounds: Bounds | None = None  # None: the gang has a fixed number of workers
     is_trusted: bool = False  # the job's owner has all the rights that the portal has
     may_have_begun: bool = False  # an earlier order to start this epoch had an unknown outcome
 

@@ -286,6 +286,10 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.SESSION_END_WARNED: "The session reaches its time limit of {hours} h in {minutes} min",
     E.SESSION_OVER: "Stopped: the session reached its time limit of {hours} h",
     E.MOVED: "Moved: the job stops on these GPUs within its grace period and continues on other GPUs",
+    E.RESIZED: lambda found: (
+        f"Resized: the job stops within its grace period and continues with {found['workers']} instead of"
+        f" {counted(found['before'], 'worker')}"
+    ),
     E.CLAIMED: _claimed,
     E.CLAIM_WARNED: _claim_warned,
     E.OWN_JOBS: "Preempted: other jobs of {owner} go first",

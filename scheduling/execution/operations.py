@@ -21,6 +21,7 @@ from scheduling.backends.base import (
     DEFAULT_CONTAINER,
     Backend,
     BackendError,
+    Bounds,
     Container,
     End,
     Endpoint,
@@ -298,6 +299,7 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         workers=[*held, *_beside(held, sum(role.workers for role in roles if not role.holds_gpus))],
         roles=[_role(role, lease.job, spec) for role in roles],
         leader=leader_of(roles),
+        bounds=Bounds(spec.workers, most) if (most := spec.elastic_workers) else None,
         is_mpi=bool(spec.launch),
         mpi_seed=salted_hmac("fairlot.mpi", str(lease.token), algorithm="sha256").digest()
         if spec.launch

@@ -1,4 +1,4 @@
-"""Changes fields of jobs that have not ended: priority, labels, GPU types, expected run time and deadline."""
+"""Changes fields of jobs that have not ended: priority, labels, GPU types, most workers, run time and deadline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from scheduling.models.ownership import require_changeable
 from scheduling.models.versions import require_version
 from scheduling.spec.job_spec import JobSpec, SpecError
 
-EDITABLE = ("priority", "labels", "generations", "expected_hours", "deadline_hours")
+EDITABLE = ("priority", "labels", "generations", "expected_hours", "deadline_hours", "max_workers")
+# What bounds the most workers of a job.
+BOUNDS = ("workers", "gpus_per_worker", "roles", "launch")
 EDITED = "edited"  # kind of the events of such changes
 
 
@@ -52,7 +54,8 @@ def edit_job(
     if job.has_ended or job.state == Job.State.CANCELLING:
         raise Refused("The job has ended and cannot be changed.")
     # The spec was accepted by the rules of its time, so only the changed fields are checked.
-    wanted = JobSpec.parse({"name": job.name, "command": "true"} | dict(changes))
+    beside = {name: job.spec[name] for name in BOUNDS if name in job.spec} if "max_workers" in changes else {}
+    wanted = JobSpec.parse({"name": job.name, "command": "true", **beside} | dict(changes))
     if job.kind == Job.Kind.SESSION and (wrong := wanted.problems_of_endless()):
         raise SpecError(wrong)
     before = JobSpec.stored(job.spec).to_dict()
@@ -69,6 +72,12 @@ def _save(actor: User, job: Job, changed: Mapping[str, Any], before: Mapping[str
     fields: dict[str, Any] = {"spec": job.spec | changed, "reason": 0, "priority": spec.priority}
     if "generations" in changed:
         fields["generation_ids"] = _generation_ids(actor, job, spec)
+    if "max_workers" in changed:
+        fields["max_workers"] = spec.elastic_workers
+        if job.is_bare_pod and spec.elastic_workers:
+            raise Refused(
+                "The job runs as a bare pod with one worker. Clone it to make it elastic.", "max_workers"
+            )
     # A deadline counts from the submit, also if it is set later.
     if {"expected_hours", "deadline_hours"} & changed.keys():
         fields |= run_time_of_spec(spec, job.created_at)

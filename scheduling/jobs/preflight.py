@@ -73,6 +73,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         owner=actor,
         name=spec.name,
         workers=spec.workers,
+        max_workers=spec.elastic_workers,
         gpus_per_worker=spec.gpus_per_worker,
         generation_ids=generation_ids,
         priority=spec.priority,

@@ -355,6 +355,7 @@ class _Place:
             name=spec.name,
             spec=spec.to_dict(),
             workers=spec.workers,
+            max_workers=spec.elastic_workers,
             gpus_per_worker=spec.gpus_per_worker,
             checkpoint_grace_seconds=spec.checkpoint_grace_seconds,
             is_bare_pod=not (self.replica or secrets or code) and self._is_bare_pod(spec),
@@ -486,7 +487,8 @@ class _Place:
         True only for one worker without a port and a role, on a Kubernetes cluster for which an admin has allowed bare
         pods.
         """
-        is_plain = spec.workers == 1 and spec.port is None and not spec.roles and not spec.launch
+        is_single = spec.workers == 1 and spec.elastic_workers is None
+        is_plain = is_single and spec.port is None and not spec.roles and not spec.launch
         return is_plain and self._makes_bare_pods
 
     @cached_property

@@ -81,5 +81,4 @@ class Causes:
     def _waited(self) -> int:
         """Returns the total number of GPUs that the round gives to jobs that were waiting."""
         jobs, run = self._view.jobs, self._plan.run
-        new = run[jobs.running_on[run] == fs.NOWHERE]
-        return int((jobs.workers * jobs.gpus)[new].sum())
+        return int(self._plan.gpus(jobs)[jobs.running_on[run] == fs.NOWHERE].sum())

@@ -76,6 +76,7 @@ class EventCode(StrEnum):
     SESSION_OVER = "session_over"
     # Why it lost its GPUs until its next attempt
     MOVED = "moved"
+    RESIZED = "resized"
     CLAIMED = "claimed"
     CLAIM_WARNED = "claim_warned"
     OWN_JOBS = "own_jobs"
@@ -148,6 +149,7 @@ class Cause(StrEnum):
     OWN_JOBS = "own_jobs"  # other jobs of the same account go first
     LIMIT = "limit"
     MOVED = "moved"  # it continues on other GPUs
+    RESIZED = "resized"  # it continues with another number of workers
     DRAINED = "drained"
     LOST = "lost"  # its processes or their node vanished
     ARCHIVED = "team_archived"

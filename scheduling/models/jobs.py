@@ -77,6 +77,8 @@ class Job(models.Model):
     name = models.CharField(max_length=120)
     spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec/job_spec.py writes it.")
     workers = models.PositiveIntegerField()
+    # Of an elastic job, which runs with any number of workers from `workers` to this. NULL: `workers` is the number.
+    max_workers = models.PositiveIntegerField(null=True, blank=True)
     gpus_per_worker = models.PositiveIntegerField()
     # How long its processes may take to end. A column rather than only in the spec, so that a stop never parses a spec.
     checkpoint_grace_seconds = models.FloatField(default=30, db_default=30)
@@ -226,6 +228,11 @@ class Job(models.Model):
                 name="a_gang_has_gpus", condition=models.Q(workers__gte=1, gpus_per_worker__gte=1)
             ),
             models.CheckConstraint(
+                name="an_elastic_gang_may_grow",
+                condition=models.Q(max_workers=None)
+                | models.Q(max_workers__gt=models.F("workers"), kind="training", is_bare_pod=False),
+            ),
+            models.CheckConstraint(
                 name="a_grace_is_an_hour_at_most",
                 condition=models.Q(checkpoint_grace_seconds__gte=0, checkpoint_grace_seconds__lte=3600),
             ),
@@ -295,7 +302,12 @@ class Job(models.Model):
 
     @property
     def gpus(self) -> int:
+        """Returns the GPUs that the job asks for; of an elastic job the least with which it runs."""
         return self.workers * self.gpus_per_worker
+
+    @property
+    def most_gpus(self) -> int:
+        return (self.max_workers or self.workers) * self.gpus_per_worker
 
     @property
     def worker_names(self) -> list[str]:

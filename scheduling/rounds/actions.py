@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -182,7 +182,6 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         now=now,
     )
     up = int(snapshot.cluster.capacity.sum())
-    jobs = snapshot.jobs
     round_ = Round.objects.create(
         cluster=cluster,
         number=cluster.round_number,
@@ -195,8 +194,8 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         policy_options=options_as_json(situation.policy),
         seed=seed,
         gpus_up=up,
-        gpus_given=int((jobs.workers * jobs.gpus)[decision.run].sum()),
-        jobs_considered=len(jobs),
+        gpus_given=int(decision.gpus(snapshot.jobs).sum()),
+        jobs_considered=len(snapshot.jobs),
         started=started,
         stopped=stopped,
         read_ms=read_ms,
@@ -249,7 +248,7 @@ class _Commit:
         # A stopping job may have a reservation in addition to its lease; other jobs have at most one lease.
         present = {one.job: one for one in self.open.values() if one.state != Lease.State.STOPPING}
         leave = self._leaving(present, picks)
-        stopping = self._stop(leave, movers=picks.keys() & leave.keys())
+        stopping = self._stop(leave, movers={job: picks[job][1] for job in leave if job in picks})
         newcomers = {job: pick for job, pick in picks.items() if job not in present or job in leave}
         started = self._reserve(newcomers, stopping)
         advance(self.cluster.pk, now=self.now, history=self.history)
@@ -284,11 +283,12 @@ class _Commit:
                 leave[job] = lease
         return leave
 
-    def _stop(self, leave: dict[int, _Open], *, movers: Set[int]) -> dict[int, Job]:
+    def _stop(self, leave: dict[int, _Open], *, movers: dict[int, list[int]]) -> dict[int, Job]:
         """Withdraws those leases in `leave` that are only reserved, and orders the others to stop or freeze.
 
-        `movers` are the ids of jobs that get other GPUs in this round; their gangs are stopped, not frozen, because
-        frozen processes cannot change nodes. Returns, by id, the jobs whose leases were ordered to stop or freeze.
+        `movers` has the new nodes of the jobs that get other GPUs in this round; their gangs are stopped, not frozen,
+        because frozen processes cannot change nodes. Gangs that may change their size are never frozen. Returns, by id,
+        the jobs whose leases were ordered to stop or freeze.
         """
         leases = list(
             Lease.objects.filter(pk__in=[lease.id for lease in leave.values()])
@@ -303,21 +303,29 @@ class _Commit:
             del self.open[lease.pk]
         archived, without_right = self._with(fs.Reason.TEAM_ARCHIVED), self._with(fs.Reason.OWNER_MAY_NOT)
         freezes = self.cluster.slicing == Cluster.Slicing.FREEZE
-        if freezes and holding:
-            movers |= self._on_closed(holding)
-        said = dict.fromkeys(movers, (Cause.MOVED, Message.of(EventCode.MOVED)))
+        moves = set(movers) | (self._on_closed(holding) if freezes and holding else set())
+        said = dict.fromkeys(moves, (Cause.MOVED, Message.of(EventCode.MOVED)))
+        said |= {lease.job_id: resized for lease in holding if (resized := self._resized(lease, movers))}
         said |= dict.fromkeys(archived, (Cause.ARCHIVED, Message.of(EventCode.TEAM_ARCHIVED)))
         said |= dict.fromkeys(without_right, (Cause.NO_RIGHT, Message.of(EventCode.OWNER_MAY_NOT)))
         orders = []
         for lease in holding:
             cause, why = said.get(lease.job_id) or self.causes.why(lease.job)
             # A gang frozen on these nodes cannot resume on other nodes.
-            frozen = freezes and cause is not Cause.MOVED
+            frozen = freezes and cause is not Cause.MOVED and lease.job.max_workers is None
             orders.append(lease_actions.StopOrder(lease, why, cause, freeze=frozen))
         lease_actions.ask_to_stop(orders, event=Event.PREEMPTED, now=self.now, history=self.history)
         for lease in holding:
             self.open[lease.pk] = replace(self.open[lease.pk], state=lease.state)
         return {lease.job_id: lease.job for lease in holding}
+
+    @staticmethod
+    def _resized(lease: Lease, movers: dict[int, list[int]]) -> tuple[Cause, Message] | None:
+        """Returns why an elastic gang stops if it continues with another number of workers; None if it does not."""
+        before, now = lease.gpus // lease.job.gpus_per_worker, len(movers.get(lease.job_id, ()))
+        if now in (0, before):
+            return None
+        return Cause.RESIZED, Message.of(EventCode.RESIZED, before=before, workers=now)
 
     def _with(self, reason: fs.Reason) -> set[int]:
         """Returns the ids of the jobs for which the decision gives the reason `reason`."""
@@ -360,7 +368,7 @@ class _Commit:
                 cluster=self.cluster,
                 epoch=job.epoch,
                 generation=generations[generation],
-                gpus=job.gpus,
+                gpus=len(places),
                 decided_at=self.now,
             )
             new.append(Reservation(lease, places))

@@ -63,7 +63,7 @@ def figures_of(plan: fs.Decision, view: fs.Snapshot) -> dict[str, int]:
     return {
         "waiting": int(waits.sum()),
         "waiting_gpus": int(size[waits].sum()),
-        "given": int(size[plan.run].sum()),
+        "given": int(plan.gpus(jobs).sum()),
         "switches": int((runs & ~stays_put(plan, jobs)).sum()),
     }
 

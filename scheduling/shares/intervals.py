@@ -256,14 +256,17 @@ def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: date
     return [counted.get(at, last) for at in seen]
 
 
-_OVER = """
-    SELECT over.lease, job.tenant_id, job.owner_id, lease.cluster_id, lease.generation_id, lease.gpus,
+# The GPUs of a lease that count as received: those that an elastic gang has beyond its least size, nobody else wanted.
+_SHARED = """CASE WHEN job.max_workers IS NULL THEN lease.gpus
+                  ELSE least(lease.gpus, job.workers * job.gpus_per_worker) END"""
+_OVER = f"""
+    SELECT over.lease, job.tenant_id, job.owner_id, lease.cluster_id, lease.generation_id, {_SHARED} AS gpus,
            over.ended, over.counted, over.sign
       FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::int[])
         AS over (lease, ended, counted, sign)
       JOIN scheduling_lease AS lease ON lease.id = over.lease
       JOIN scheduling_job AS job ON job.id = lease.job_id
-"""
+"""  # noqa: S608 - of constants
 # Rounds did not count preemptible time. PostgreSQL may evaluate this expression for rows that it filters out later and
 # whose end precedes their beginning; `greatest` then gives an empty range instead of an error.
 _PREEMPTIBLE = """
@@ -320,14 +323,14 @@ def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[in
     """Returns the GPU-seconds that leases held from `since` to `now`, as observed so far, by (tenant, user,
     generation).
 
-    Leaves out preemptible time, in which gangs hold only GPUs that nobody else wants. Such GPUs are not part of a
-    share.
+    Leaves out GPUs that gangs hold only because nobody else wants them: preemptible time, and workers of elastic gangs
+    beyond their least size. Such GPUs are not part of a share.
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            """
+            f"""
             SELECT job.tenant_id, job.owner_id, lease.generation_id,
-                   sum(lease.gpus * (extract(epoch FROM
+                   sum({_SHARED} * (extract(epoch FROM
                        greatest(upper - greatest(lease.held_from, %(since)s), interval '0')) - idle.seconds))::float
             FROM scheduling_lease lease JOIN scheduling_job job ON job.id = lease.job_id,
             LATERAL (SELECT least(%(now)s, CASE
@@ -341,7 +344,7 @@ def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[in
               AND lease.held_from < %(now)s
               AND (lease.state IN ('starting', 'running', 'stopping') OR lease.held_until > %(since)s)
             GROUP BY 1, 2, 3
-            """,
+            """,  # noqa: S608 - of constants
             {"cluster": cluster.pk, "since": since, "now": now, "silence": SILENCE_SECONDS},
         )
         return {

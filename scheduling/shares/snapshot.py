@@ -94,6 +94,7 @@ class _JobColumns:
     tenant: fs.Ints
     owner: fs.Ints
     workers: fs.Ints
+    max_workers: fs.Ints  # of elastic jobs; 0: the job is not elastic
     gpus_per_worker: fs.Ints
     choice: fs.Ints  # hash of the list of acceptable generations
     priority: fs.Ints
@@ -118,6 +119,7 @@ class _JobColumns:
             ("tenant_id", "i8"),
             ("owner_id", "i8"),
             ("workers", "i4"),
+            (Coalesce("max_workers", 0), "i4"),
             ("gpus_per_worker", "i4"),
             (Func("generation_ids", 0, function="hash_array_extended", output_field=BigIntegerField()), "i8"),
             ("priority", "i4"),
@@ -391,9 +393,12 @@ def _read_jobs(
     sizes = np.zeros(count, dtype=np.int64)
     for i, nodes in places.items():
         sizes[i] = len(nodes)
+    # Also marks a gang whose owner has fixed its size, as long as it runs with another.
+    resized = (running_on != fs.NOWHERE) & (sizes != jobs.workers)
+    is_elastic = bool(jobs.max_workers.any() or resized.any())
     return fs.Jobs(
         account=account,
-        workers=jobs.workers,
+        workers=np.where(resized, sizes, jobs.workers) if is_elastic else jobs.workers,
         gpus=jobs.gpus_per_worker,
         accepts=_accepted(jobs, legend.generations),
         rate=_rates(cluster, jobs, legend.generations),
@@ -411,6 +416,8 @@ def _read_jobs(
         submitted=seconds(jobs.submitted),
         expected=jobs.expected if np.isfinite(jobs.expected).any() else None,
         deadline=deadline if np.isfinite(deadline).any() else None,
+        least=jobs.workers if is_elastic else None,
+        most=np.maximum(jobs.workers, jobs.max_workers) if is_elastic else None,
     )
 
 
@@ -547,8 +554,20 @@ def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs
         submitted=None if jobs.submitted is None else np.append(jobs.submitted, snapshot.now),
         expected=_with_one(jobs.expected, jobs, job.expected_seconds, without=np.nan),
         deadline=_with_one(jobs.deadline, jobs, deadline, without=np.inf),
+        **_bounds_with(jobs, job),
     )
     return _without_spent_hours(replace(snapshot, accounts=accounts, jobs=jobs), legend, keys)
+
+
+def _bounds_with(jobs: fs.Jobs, job: Job) -> dict[str, fs.Ints]:
+    """Returns the least and most workers of all jobs and of `job`; nothing if none of them is elastic."""
+    if jobs.most is None and job.max_workers is None:
+        return {}
+    least, most = (jobs.workers if known is None else known for known in (jobs.least, jobs.most))
+    return {
+        "least": np.append(least, job.workers),
+        "most": np.append(most, job.max_workers or job.workers),
+    }
 
 
 def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) -> Any:

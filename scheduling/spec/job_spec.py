@@ -37,6 +37,7 @@ URL_PATH = re.compile(r"/[!#-&(-;=?-_a-z~]*")  # ASCII without blanks and quotat
 # The fields that only jobs which end by themselves may set, and their defaults.
 ONLY_OF_JOBS: dict[str, Any] = {
     "expected_hours": None, "deadline_hours": None, "retries": Retries(), "roles": [], "launch": "",
+    "max_workers": None,
 }  # fmt: skip
 LONGEST_YAML = 65_536  # characters; parsing this many takes about a second
 RESERVED_VARIABLES = {
@@ -103,6 +104,8 @@ class JobSpec(BaseModel):
     command: Annotated[str, Field(min_length=1, max_length=20_000)]
     environment: Annotated[str, Field(max_length=300)] = ""
     workers: Annotated[int, Field(ge=1, le=4096)] = 1
+    # Of an elastic job, which runs with any number of workers from `workers` to this. None: `workers` is the number.
+    max_workers: Annotated[int, Field(ge=1, le=4096)] | None = None
     gpus_per_worker: Annotated[int, Field(ge=1, le=64)] = 1
     generations: Annotated[list[str], Field(max_length=50)] = []
     variables: Annotated[dict[str, str], Field(max_length=200)] = {}
@@ -229,9 +232,27 @@ class JobSpec(BaseModel):
 
     @model_validator(mode="after")
     def _is_a_sane_gang(self) -> Self:
-        if self.workers * self.gpus_per_worker > 65_536:
-            raise RefusedAt(("workers",), f"workers times gpus_per_worker is more than {fixed(65_536)} GPUs")
+        for name, workers in (("workers", self.workers), ("max_workers", self.max_workers or 0)):
+            if workers * self.gpus_per_worker > 65_536:
+                raise RefusedAt((name,), f"{name} times gpus_per_worker is more than {fixed(65_536)} GPUs")
+        if self.max_workers is None:
+            return self
+        if self.max_workers < self.workers:
+            raise RefusedAt(
+                ("max_workers",), f"{self.max_workers} is less than the {self.workers} of workers"
+            )
+        if self.roles or self.launch:
+            raise RefusedAt(
+                ("max_workers",),
+                "is only for jobs without roles and without launch, whose workers are all alike",
+            )
         return self
+
+    @property
+    def elastic_workers(self) -> int | None:
+        """Returns the most workers of an elastic job; None if the number of workers is fixed."""
+        is_elastic = self.max_workers is not None and self.max_workers > self.workers
+        return self.max_workers if is_elastic else None
 
     @property
     def gpus(self) -> int:
@@ -337,6 +358,7 @@ ACCEPTED = {
     "command": f"a shell command or script of 1 to {fixed(20_000)} characters",
     "environment": "the name of an environment or an image",
     "workers": "a whole number from 1 to 4096",
+    "max_workers": "a whole number from workers to 4096, or empty if the number of workers is fixed",
     "gpus_per_worker": "a whole number from 1 to 64",
     "generations": "a list of generation names, or empty to accept every generation",
     "variables": "a mapping of variable names to texts",

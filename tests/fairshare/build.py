@@ -36,6 +36,7 @@ class Job:
     resident: float = 1e6
     blocked: int = 0
     preemptible: bool = False
+    most: int = 0  # workers; 0: the gang is not elastic, else `workers` is the least
 
 
 def snapshot(
@@ -73,6 +74,7 @@ def snapshot(
         for k, value in job.rate.items():
             rate[j, k] = value
     places = [job.on or job.was_on for job in jobs]
+    is_elastic = any(job.most for job in jobs)
     return Snapshot(
         cluster=Cluster(tuple(f"G{k}" for k in range(kinds)), generation, capacity, installed),
         accounts=Accounts(
@@ -85,7 +87,7 @@ def snapshot(
         ),
         jobs=Jobs(
             account=np.array([job.account for job in jobs], dtype=np.int64),
-            workers=np.array([job.workers for job in jobs], dtype=np.int64),
+            workers=np.array([len(job.on) or job.workers for job in jobs], dtype=np.int64),
             gpus=np.array([job.gpus for job in jobs], dtype=np.int64),
             accepts=accepts,
             rate=rate,
@@ -100,9 +102,15 @@ def snapshot(
             preemptible=np.array([job.preemptible for job in jobs])
             if any(j.preemptible for j in jobs)
             else None,
+            least=_ints([job.workers for job in jobs]) if is_elastic else None,
+            most=_ints([job.most or job.workers for job in jobs]) if is_elastic else None,
         ),
         settings=Settings(**settings),  # type: ignore[arg-type]
     )
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.array(values, dtype=np.int64)
 
 
 def situation(given: Snapshot) -> Situation:

@@ -212,6 +212,7 @@ class KubernetesBackend:
             mounts=gang.mounts,
             inputs=gang.inputs,
             container=gang.container,
+            bounds=gang.bounds,
         )
         nodes = [worker.node for worker in sorted(gang.workers, key=lambda worker: worker.rank)]
         attempt = objects.Attempt(

@@ -18,7 +18,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from scheduling.backends.base import DEFAULT_CONTAINER, NO_SECRETS, Container, Endpoint, Input, Mount, Secrets
+from scheduling.backends import elastic_variables
+from scheduling.backends.base import (
+    DEFAULT_CONTAINER,
+    NO_SECRETS,
+    Bounds,
+    Container,
+    Endpoint,
+    Input,
+    Mount,
+    Secrets,
+)
 from scheduling.backends.kubernetes import claims, podgroups, probes, rendezvous, secret_objects
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT
@@ -118,6 +128,7 @@ class Pod:
     inputs: Sequence[Input] = ()
     container: Container = DEFAULT_CONTAINER
     part: Part | None = None  # None: the gang has no roles
+    bounds: Bounds | None = None  # None: the gang has a fixed number of workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +399,11 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
     }
     part, name = pod.part, job_name(job_id, pod.part.number if pod.part else 0)
     meets = part.variables if part else rendezvous.variables(name, workers=workers, gpus=pod.gpus)
+    if pod.bounds:
+        meets |= elastic_variables.variables(
+            least=pod.bounds.least, most=pod.bounds.most, job_id=job_id, workers=workers, gpus=pod.gpus
+        )
+        meets |= elastic_variables.endpoint(meets["MASTER_ADDR"], meets["MASTER_PORT"])
     ours = {
         "FAIRLOT_JOB_ID": str(job_id),
         "FAIRLOT_CHECKPOINT_DIR": CHECKPOINTS,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from scheduling.backends import opening
+from scheduling.backends import elastic_variables, opening
 from scheduling.backends.base import (
     BackendError,
     ClusterEvent,
@@ -480,6 +480,7 @@ class LocalBackend:
             "command": list(gang.command),
             "leader": gang.leader,
             "hostfile": _hostfile(gang),
+            "is_elastic": gang.bounds is not None,
             "progress_pattern": gang.progress_pattern,
             "grace_seconds": gang.grace_seconds,
             "log_limit_bytes": min(gang.log_limit_bytes, self.log_limit_bytes),
@@ -609,6 +610,15 @@ class LocalBackend:
             "LANG": "C.UTF-8",
             "PYTHONUNBUFFERED": "1",  # so that programs print logs and progress without delay
         }
+        if gang.bounds:
+            usual |= elastic_variables.variables(
+                least=gang.bounds.least,
+                most=gang.bounds.most,
+                job_id=gang.job_id,
+                workers=len(gang.workers),
+                gpus=len(worker.gpu_indices),
+            )
+            ours |= {name: usual[name] for name in ("FAIRLOT_MIN_WORKERS", "FAIRLOT_MAX_WORKERS")}
         return usual | dict(role.environment if role else gang.environment) | ours
 
     @staticmethod

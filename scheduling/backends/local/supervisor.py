@@ -25,7 +25,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scheduling.backends import opening, role_variables
+from scheduling.backends import elastic_variables, opening, role_variables
 from scheduling.backends.local import checkpoints, processes, removal, sandbox, secret_files
 from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock, write_json
 from scheduling.backends.local.pending_work import PendingWork
@@ -228,10 +228,12 @@ class Supervisor:
         """Starts the workers or, if their requirements are not installed yet, the installation."""
         try:
             self._move_old_temporary()
+            port = self._reserve_port()
             self.shared = {
                 **secret_files.take_variables(self.files, self.status["epoch"]),
                 "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(self._reserve_port()),
+                "MASTER_PORT": str(port),
+                **(elastic_variables.endpoint("127.0.0.1", port) if self.gang.get("is_elastic") else {}),
                 processes.MARKER: self.status["marker"],
                 **self._endpoint(),
             }
