@@ -1,4 +1,4 @@
-"""The page on which users change the priority, labels, GPU types and times of a job that has not ended."""
+"""The page on which users change the priority, labels, GPU types, most workers and times of an unfinished job."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ class EditForm(Form):
 
     priority = Whole("Priority", help_text="From -100 to 100. Orders only your own jobs; higher goes first.")
     generations = Several("GPU types", help_text="Choose none to accept every type.")
+    max_workers = Whole(
+        "Workers at most", required=False, help_text="Only of elastic jobs. Leave empty for a fixed number."
+    )
     expected_hours = Measure(
         "Expected hours on GPUs", required=False, help_text="Leave empty if you do not know."
     )
@@ -57,7 +60,7 @@ class EditForm(Form):
         if job.state not in Job.WAITING:
             del self.fields["generations"]
         if job.kind != Job.Kind.TRAINING:
-            del self.fields["expected_hours"], self.fields["deadline_hours"]
+            del self.fields["expected_hours"], self.fields["deadline_hours"], self.fields["max_workers"]
 
     def clean_labels(self) -> dict[str, str]:
         return labels_in(self.cleaned_data["labels"])

@@ -39,7 +39,8 @@ EXAMPLE = "digits/train.py"
 ADVANCED = (
     "priority", "progress_pattern", "cpu", "memory", "shm", "working_directory", "user_id", "group_id",
     "image_pull_policy", "image_pull_secret", "labels", "preemptible",
-    "retry_times", "retry_exit_codes", "retry_backoff_seconds", "checkpoint", "roles", "launch",
+    "retry_times", "retry_exit_codes", "retry_backoff_seconds", "checkpoint", "max_workers", "roles",
+    "launch",
 )  # fmt: skip
 FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster", "code", "retries"}
 

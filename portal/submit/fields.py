@@ -21,6 +21,7 @@ from scheduling.spec.job_spec import JobSpec, SpecError, dump_spec
 
 NUMBERS = {
     "workers": int,
+    "max_workers": int,
     "gpus_per_worker": int,
     "priority": int,
     "checkpoint_grace_seconds": float,
@@ -37,7 +38,7 @@ OF_CONTAINERS = ("memory", "shm", "working_directory", "image_pull_policy", "ima
 # The parts of the field `retries`.
 RETRIES = ("retry_times", "retry_exit_codes", "retry_backoff_seconds")
 # Fields of numbers that may stay empty.
-OPTIONAL = ("port", "cpu", "user_id", "group_id", "expected_hours", "deadline_hours")
+OPTIONAL = ("max_workers", "port", "cpu", "user_id", "group_id", "expected_hours", "deadline_hours")
 # The parts of the field `code`, and the beginning of their names in the form.
 CODE_FIELDS, CODE = ("upload", "git", "ref", "folder", "secret"), "code_"
 DEFAULTS = JobSpec(name="x", command="x")
@@ -51,6 +52,7 @@ class Fields:
     command: str = ""
     environment: str = DEFAULTS.environment
     workers: str = str(DEFAULTS.workers)
+    max_workers: str = ""
     gpus_per_worker: str = str(DEFAULTS.gpus_per_worker)
     generations: list[str] = field(default_factory=list)
     variables: str = ""

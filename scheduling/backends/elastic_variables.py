@@ -8,8 +8,8 @@ def variables(*, least: int, most: int, job_id: int, workers: int, gpus: int) ->
     `least` and `most` are the bounds that the job names.
 
     Those that begin with PET_ are options of torchrun. Its most nodes are the workers of this attempt, so that it
-    begins as soon as all of them have come, and need not wait for more. A worker of an attempt that is over cannot join,
-    because the first worker of each attempt keeps the list.
+    begins as soon as all of them have come, and need not wait for more. A worker of an attempt that is over cannot
+    join, because the first worker of each attempt keeps the list.
     """
     return {
         "FAIRLOT_MIN_WORKERS": str(least),

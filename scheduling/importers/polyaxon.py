@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scheduling.importers import elastic
 from scheduling.importers.commands import put_command, script_of
 from scheduling.importers.documents import drop_each, fields_of
 from scheduling.importers.draft import JobDraft
@@ -66,7 +67,6 @@ IN_RUN = {
     "isExternal": "The portal is the gateway of all services.",
     "nprocPerNode": "Start the processes in the command, for example with torchrun.",
     "environment": "Fairlot makes its own pods.",
-    "elasticPolicy": "The job has a fixed number of workers.",
     "volumes": "Only volumes that the container mounts are used.",
 }
 
@@ -218,6 +218,11 @@ def _run(
         return []
     if template is None or not _put(template, draft):
         return []
+    if policy := run.section("elasticPolicy"):
+        if sum(name in run for name in ROLES) == 1:
+            elastic.put_torch(policy, draft)
+        else:
+            elastic.approximate(policy, draft)
     drop_each(template, IN_RUN)
     drop_each(run, IN_RUN)
     if kind == "service":

@@ -78,11 +78,36 @@ class Explainer:
         if job.state in Job.WAITING:
             return self._waiting(job)
         says_more = bool(end_text_of(job)) if job.has_ended else job.state != Job.State.RUNNING
+        sentence = _ACTIVE[job.state](job)
+        if job.state == Job.State.RUNNING and (size := self._size(job)):
+            sentence, says_more = size, True
         return Explanation(
-            _ACTIVE[job.state](job),
+            sentence,
             job.get_state_display(),
             detail=tuple(self._reached(job)),
             says_more=says_more,
+        )
+
+    def _size(self, job: Job) -> str:
+        """Returns with how many workers an elastic job runs, and why not with more; "" for other jobs."""
+        held = job.max_workers and job.leases.filter(state=Lease.State.RUNNING).first()
+        if not held:
+            return ""
+        workers = held.gpus // job.gpus_per_worker
+        runs = f"Running with {workers} of {job.workers} to {job.max_workers} workers"
+        if workers >= (job.max_workers or 0):
+            return f"{runs}."
+        kind = held.generation.name
+        fit = sum(
+            self.free.get(node.pk, 0) // job.gpus_per_worker
+            for node in self.nodes
+            if node.generation_id == held.generation_id
+        )
+        if not fit:
+            return f"{runs}, because no other {kind} is idle where a worker fits."
+        return (
+            f"{runs}. GPUs for {counted(fit, 'more worker')} are idle now. The job takes them at the end of a quantum,"
+            " if limits allow it and the restart pays off."
         )
 
     def _reached(self, job: Job) -> list[str]:
@@ -356,8 +381,11 @@ def _go_first(count: int) -> str:
 def _wants(job: Job) -> str:
     """Returns the number of GPUs that the job needs, as text: "2 × 4 GPUs" for two workers of four GPUs each, "4 GPUs"
     for one worker."""
+    least = "at least " if job.max_workers else ""
     if job.workers > 1:
-        return f"{job.workers} × {job.gpus_per_worker} GPUs"
+        return f"{least}{job.workers} × {job.gpus_per_worker} GPUs"
+    if least:
+        return least + counted(job.gpus_per_worker, "GPU")
     return counted(job.gpus_per_worker, "GPU")
 
 

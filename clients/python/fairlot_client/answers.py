@@ -600,6 +600,7 @@ class Job(TypedDict):
     owner: str
     cluster: str
     workers: int
+    max_workers: int | None
     gpus_per_worker: int
     gpus: int
     priority: int
@@ -628,6 +629,7 @@ class JobInFull(TypedDict):
     owner: str
     cluster: str
     workers: int
+    max_workers: int | None
     gpus_per_worker: int
     gpus: int
     priority: int

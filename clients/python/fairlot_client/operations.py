@@ -269,6 +269,7 @@ def change_job(
     priority: int | Unset | None = UNSET,
     labels: dict[str, str] | Unset | None = UNSET,
     generations: list[str] | Unset | None = UNSET,
+    max_workers: int | Unset | None = UNSET,
     expected_hours: float | Unset | None = UNSET,
     deadline_hours: float | Unset | None = UNSET,
 ) -> Call[answers.JobInFull]:
@@ -284,6 +285,7 @@ def change_job(
             priority=priority,
             labels=labels,
             generations=generations,
+            max_workers=max_workers,
             expected_hours=expected_hours,
             deadline_hours=deadline_hours,
         ),

@@ -64,9 +64,9 @@ MOST_ROWS = (RowLimit(21), RowLimit(51), RowLimit(201))
 COLUMNS = {
     name: name
     for name in (
-        "id", "kind", "name", "state", "reason", "service_id", "workers", "gpus_per_worker", "priority", "preemptible",
-        "spec", "created_at", "first_started_at", "ended_at", "files_removed_at", "exit_code", "end_reason",
-        "end_code", "end_detail", "end_message", "steps_done", "failures",
+        "id", "kind", "name", "state", "reason", "service_id", "workers", "max_workers", "gpus_per_worker",
+        "priority", "preemptible", "spec", "created_at", "first_started_at", "ended_at", "files_removed_at",
+        "exit_code", "end_reason", "end_code", "end_detail", "end_message", "steps_done", "failures",
     )
 } | {"team": "tenant__slug", "owner": "owner__username", "cluster": "cluster__name"}  # fmt: skip
 _columns_of = attrgetter(*(column.replace("__", ".") for column in COLUMNS.values()))

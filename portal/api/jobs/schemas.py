@@ -72,6 +72,9 @@ class JobChanges(Schema):
     generations: list[Line] | None = Field(
         None, description="Accepted GPU types; empty for every type. Only while the job waits."
     )
+    max_workers: Whole | None = Field(
+        None, description="Most workers of an elastic job; null for a fixed number."
+    )
     expected_hours: Number | None = Field(None, description="Expected total hours on GPUs; null if unknown.")
     deadline_hours: Number | None = Field(
         None, description="Hours from the submit to the deadline; null for no deadline."
@@ -136,7 +139,10 @@ class Job(WithOldNames):
     team: str
     owner: str
     cluster: str
-    workers: int
+    workers: int = Field(description="Number of workers; of an elastic job the least with which it runs.")
+    max_workers: int | None = Field(
+        None, description="Most workers of an elastic job; null if the number of workers is fixed."
+    )
     gpus_per_worker: int
     gpus: int
     priority: int

@@ -398,7 +398,7 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
         "LOGNAME": f"uid{pod.container.user_id or USER}",
     }
     part, name = pod.part, job_name(job_id, pod.part.number if pod.part else 0)
-    meets = part.variables if part else rendezvous.variables(name, workers=workers, gpus=pod.gpus)
+    meets = dict(part.variables) if part else rendezvous.variables(name, workers=workers, gpus=pod.gpus)
     if pod.bounds:
         meets |= elastic_variables.variables(
             least=pod.bounds.least, most=pod.bounds.most, job_id=job_id, workers=workers, gpus=pod.gpus

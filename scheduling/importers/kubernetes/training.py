@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from scheduling.importers import elastic
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
 from scheduling.importers.kubernetes import commands, variables
@@ -40,10 +41,11 @@ def pytorch_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     elif processes:
         report.mapped(spec.at("nprocPerNode"), "", "torchrun starts one process for each GPU.")
     if "elasticPolicy" in spec:
-        report.dropped(
-            spec.at("elasticPolicy"),
-            "A job has a fixed number of workers: the replicas. It does not grow or shrink.",
-        )
+        policy = spec.section("elasticPolicy")
+        if len(roles) > 1 or "roles" in draft:
+            elastic.approximate(policy, draft)
+        else:
+            elastic.put_torch(policy, draft)
     _run_policy(spec, draft)
     return draft.finish()
 
@@ -174,12 +176,14 @@ def train_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     """Returns one job. Its image and command may come from a runtime in the same file."""
     spec, report = root.section("spec"), draft.report
     trainer, reference = spec.section("trainer"), spec.section("runtimeRef")
+    bounds = trainer.section("elasticPolicy")
     runtime = objects.runtime(reference.text("name"))
     nodes, at_nodes = trainer.whole("numNodes"), trainer.at("numNodes")
     if runtime is not None:
         policy = runtime.section("spec", "mlPolicy")
         if nodes is None and "numNodes" in policy:
             nodes, at_nodes = policy.whole("numNodes"), policy.at("numNodes")
+        bounds = policy.section("torch", "elasticPolicy")
         report.mapped(reference.path, "", "The runtime is in the file.")
         _put_runtime(runtime, trainer, objects, draft)
     else:
@@ -190,6 +194,7 @@ def train_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
         )  # fmt: skip
     if nodes is not None:
         draft.put("workers", nodes, at_nodes)
+    elastic.put_bounds(bounds, "minNodes", "maxNodes", draft)
     _put_trainer(trainer, objects, draft)
     for name in ("initializer", "datasetConfig", "modelConfig"):
         if name in spec:

@@ -30,6 +30,7 @@ mappings = st.fixed_dictionaries(
     optional={
         "environment": texts,
         "workers": st.integers(1, 4096),
+        "max_workers": st.none() | st.integers(1, 4096),
         "gpus_per_worker": st.integers(1, 64),
         "generations": st.lists(st.text(max_size=6), max_size=4, unique=True),
         "variables": st.dictionaries(names, texts, max_size=4),

@@ -182,6 +182,19 @@ def test_roles_that_differ_in_their_command_run_it_by_rank() -> None:
     assert said == ["lead\n", "follow\n", "follow\n"]
 
 
+def test_an_elastic_policy_bounds_the_workers() -> None:
+    policy = {"minReplicas": 1, "maxReplicas": 4, "rdzvBackend": "c10d", "maxRestarts": 3, "metrics": []}
+    made = roles("PyTorchJob", "pytorchReplicaSpecs", pod(), pod())
+    made["spec"]["elasticPolicy"] = policy
+    assert "max_workers" not in spec_of(made)
+    del made["spec"]["pytorchReplicaSpecs"]["Master"]
+    found = converted(made)
+    (spec,) = (work.spec for work in found.works)
+    assert (spec["workers"], spec["max_workers"], spec["retries"]) == (1, 4, {"times": 3})
+    dropped = [line.source for line in found.report if line.fate is Fate.DROPPED]
+    assert dropped == ["spec.elasticPolicy.metrics"]
+
+
 def test_roles_may_differ_in_variables_that_fairlot_sets() -> None:
     address = [{"name": "MASTER_ADDR", "value": "k-master-0"}, {"name": "MASTER_PORT", "value": "23456"}]
     spec = spec_of(roles("PyTorchJob", "pytorchReplicaSpecs", pod(env=address), pod()))

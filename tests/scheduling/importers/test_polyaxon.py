@@ -44,6 +44,13 @@ def test_what_the_text_does_not_contain_is_refused(said: str, source: str) -> No
     assert source in [line.source for line in lines if line.fate is Fate.REFUSED]
 
 
+def test_an_elastic_policy_bounds_the_workers() -> None:
+    run = "{kind: pytorchjob, elasticPolicy: {minReplicas: 2, maxReplicas: 5}, worker: {replicas: 3, %s}}"
+    container = "container: {image: a, command: [b], resources: {limits: {nvidia.com/gpu: 1}}}"
+    (work,) = convert(f"kind: component\nversion: 1.1\nrun: {run % container}\n").works
+    assert (work.spec["workers"], work.spec["max_workers"]) == (2, 5)
+
+
 def test_an_input_without_a_value_is_refused() -> None:
     text = "kind: component\ninputs: [{name: lr, type: float}]\n"
     run = "run: {kind: job, container: {image: a, command: [python, a.py], args: ['--lr={{ lr }}']}}\n"

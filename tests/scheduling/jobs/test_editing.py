@@ -15,6 +15,7 @@ from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.editing import EDITED, edit_job
 from scheduling.models import Cluster, Job
 from scheduling.spec.job_spec import JobSpec, SpecError
+from scheduling.spec.roles import Role
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,6 +104,23 @@ def test_ended_jobs_and_fields_of_the_program_stay(lab: World) -> None:
         edit_job(actor=cast.bob, job=job, changes={"priority": 1})
 
 
+def test_the_most_workers_are_bounded_by_the_other_fields(lab: World) -> None:
+    cast = lab.people
+    job = lab.submit(cast.bob, cast.astro, workers=2)
+    with pytest.raises(SpecError, match="1 is less than the 2 of workers"):
+        edit_job(actor=cast.bob, job=job, changes={"max_workers": 1})
+    edit_job(actor=cast.bob, job=job, changes={"max_workers": 3})
+    lab.quantum()
+    assert lab.lease(job).gpus == 3
+    of_roles = lab.submit(cast.bob, cast.astro, workers=2, roles=[Role(name="a", workers=2)])
+    with pytest.raises(SpecError, match="without roles"):
+        edit_job(actor=cast.bob, job=of_roles, changes={"max_workers": 3})
+    bare = lab.submit(cast.bob, cast.astro)
+    Job.objects.filter(pk=bare.pk).update(is_bare_pod=True)
+    with pytest.raises(Refused, match="bare pod"):
+        edit_job(actor=cast.bob, job=bare, changes={"max_workers": 3})
+
+
 LABELS = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.sampled_from(["", "1", "x.y"]))
 CHANGES = st.fixed_dictionaries(
     {},
@@ -110,6 +128,7 @@ CHANGES = st.fixed_dictionaries(
         "priority": st.integers(-100, 100),
         "labels": LABELS,
         "generations": st.lists(st.sampled_from(["V100", "A100"]), unique=True),
+        "max_workers": st.none() | st.integers(1, 6),
         "expected_hours": st.none() | st.floats(0.1, 100),
         "deadline_hours": st.none() | st.floats(0.1, 100),
     },
@@ -128,7 +147,7 @@ def test_after_any_changes_the_columns_and_rows_say_the_same_as_the_spec(
     spec = JobSpec.parse(job.spec)
     values = spec.model_dump(exclude={"version", "command", "workers", "gpus_per_worker"})
     again = lab.submit(lab.people.bob, lab.people.astro, **values)
-    for name in ("priority", "generation_ids", "expected_seconds", "spec"):
+    for name in ("priority", "generation_ids", "expected_seconds", "max_workers", "spec"):
         assert getattr(job, name) == getattr(again, name), name
     waits = [None if one.deadline is None else one.deadline - one.created_at for one in (job, again)]
     assert waits[0] == waits[1]

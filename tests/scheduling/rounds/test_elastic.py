@@ -10,10 +10,14 @@ from django.db.models import F
 from accounting.models import UsageSegment
 from scheduling.backends.base import End, Phase
 from scheduling.core.event_texts import text_of
+from scheduling.jobs.editing import edit_job
+from scheduling.jobs.explain import explain
+from scheduling.jobs.preflight import preflight
 from scheduling.models import Cluster, Job, JobSpeed, Lease, RoundRecord
 from scheduling.models.event_codes import Cause
 from scheduling.rounds.actions import decisions_equal, redraw
 from scheduling.shares.intervals import _received
+from scheduling.spec.job_spec import JobSpec
 from tests.scheduling.world import World, start, world
 
 pytestmark = pytest.mark.django_db
@@ -122,3 +126,23 @@ def test_a_gang_whose_size_was_fixed_while_it_ran_goes_on_until_its_quantum_ends
     lab.quantum()
     lab.carry_out()
     assert (lab.lease(gang).epoch, lab.lease(gang).gpus) == (2, 1)
+
+
+def test_the_page_says_why_a_gang_runs_with_its_number_of_workers() -> None:
+    lab = world(v100=4)
+    gang = start(lab, workers=2, max_workers=4)
+    assert explain(gang).sentence == "Running with 4 of 2 to 4 workers."
+    edit_job(actor=lab.people.bob, job=gang, changes={"max_workers": 6})
+    gang.refresh_from_db()
+    assert "4 of 2 to 6 workers, because no other V100 is idle" in explain(gang).sentence
+    lab.node("v100-1", lab.people.v100, 3)
+    said = explain(gang).sentence
+    assert "GPUs for 3 more workers are idle now" in said
+
+
+def test_a_candidate_may_be_elastic_beside_others() -> None:
+    lab = world(v100=4)
+    lab.submit(lab.people.charlie, lab.people.bio)
+    spec = JobSpec(name="a", command="true", workers=2, max_workers=8)
+    found = preflight(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec)
+    assert found.verdict == "now"

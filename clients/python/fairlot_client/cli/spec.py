@@ -34,9 +34,9 @@ class Pair(click.ParamType[tuple[str, str]]):
 PAIR = Pair()
 # By option: the field of the specification. The fields of PAIRS become mappings, and those of LISTS lists.
 FIELDS = {
-    "name": "name", "workers": "workers", "gpus": "gpus_per_worker", "gpu_type": "generations",
-    "environment": "environment", "env": "variables", "priority": "priority", "preemptible": "preemptible",
-    "label": "labels", "port": "port", "cpu": "cpu", "memory": "memory", "shm": "shm",
+    "name": "name", "workers": "workers", "max_workers": "max_workers", "gpus": "gpus_per_worker",
+    "gpu_type": "generations", "environment": "environment", "env": "variables", "priority": "priority",
+    "preemptible": "preemptible", "label": "labels", "port": "port", "cpu": "cpu", "memory": "memory", "shm": "shm",
     "working_directory": "working_directory", "expected_hours": "expected_hours",
     "deadline_hours": "deadline_hours", "secret": "secrets",
 }  # fmt: skip
@@ -44,6 +44,7 @@ PAIRS = {"env", "label", "secret"}
 _OPTIONS = [
     click.option("-n", "--name", help="Name of the job. By default that of the script or program."),
     click.option("-w", "--workers", type=int, help="Number of workers, which start together."),
+    click.option("--max-workers", type=int, help="Most workers of an elastic job; --workers is the least."),
     click.option("-g", "--gpus", type=int, help="GPUs of each worker."),
     click.option("--gpu-type", multiple=True, help="Accepted GPU type, such as A100. Repeat for several."),
     click.option("-i", "--environment", "--image", "environment", help="Container image or environment."),

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from scheduling.backends.base import Gang, GangRole, Worker
+from scheduling.backends.base import Bounds, Gang, GangRole, Worker
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Taken
 from scheduling.backends.kubernetes.backend import KubernetesBackend
@@ -168,3 +168,37 @@ def test_the_files_of_a_job_are_removed_with_the_jobs_of_all_roles(
     stop(backend, 1, TOKENS[1])
     backend.remove_files(job_id=7)
     assert server.jobs() == []
+
+
+def elastic_gang(epoch: int, workers: int) -> Gang:
+    return Gang(
+        job_id=7, epoch=epoch, token=TOKENS[epoch], generation="A100", command=["go"], environment_name="e",
+        environment={}, progress_pattern="", grace_seconds=1.0, log_limit_bytes=1, bounds=Bounds(1, 3),
+        workers=[Worker(rank, "n0", (2 * rank, 2 * rank + 1), (), None) for rank in range(workers)],
+    )  # fmt: skip
+
+
+def test_an_elastic_gang_starts_again_in_a_job_of_its_new_size(
+    server: Server, backend: KubernetesBackend
+) -> None:
+    seen = []
+    for epoch, workers in ((1, 2), (2, 2), (3, 1)):
+        backend.start(elastic_gang(epoch, workers))
+        job = server.job(0)
+        [container] = job["spec"]["template"]["spec"]["containers"]
+        env = {one["name"]: one.get("value") for one in container["env"]}
+        names = (
+            "PET_NNODES",
+            "PET_RDZV_ENDPOINT",
+            "PET_RDZV_ID",
+            "FAIRLOT_MIN_WORKERS",
+            "FAIRLOT_MAX_WORKERS",
+        )
+        seen.append((job["metadata"]["uid"], job["spec"]["completions"], [env[name] for name in names]))
+        assert server.jobs() == [(epoch, False)]
+        stop(backend, epoch, TOKENS[epoch])
+    (first, *same), (second, *again), (third, alone, said) = seen
+    host = f"{objects.job_name(7)}-0.{objects.job_name(7)}:29500"
+    assert (first, same) == (second, again), "the size is the same, so the Job stays"
+    assert same == [2, ["1:2", host, "fairlot-7", "1", "3"]]
+    assert (third != first, alone, said[0]) == (True, 1, "1:1")

@@ -450,6 +450,7 @@ def preemptible(app: App, job: str, off: bool) -> None:
 @click.option("-l", "--label", type=PAIR, multiple=True, help="Labels; they replace those of the job.")
 @click.option("--gpu-type", multiple=True, help="Accepted GPU types, while the job waits.")
 @click.option("--any-gpu-type", is_flag=True, help="Accept every GPU type.")
+@click.option("--max-workers", type=int, help="Most workers of an elastic job.")
 @click.option("--expected-hours", type=float, help="Expected run time.")
 @click.option("--deadline-hours", type=float, help="Hours from the submit until the job should have ended.")
 @output_option

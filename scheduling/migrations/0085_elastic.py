@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounting', '0042_barred_from_invitations'),
-        ('scheduling', '0082_expected_starts'),
+        ('scheduling', '0084_drafts'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
