@@ -122,7 +122,11 @@ LEASE_ENDS: Mapping[str, str] = {
     LeaseEnd.SHUTDOWN: "portal stopped",
 }
 # Causes that are shown instead of "preempted" for a lease that was stopped.
-LEASE_STOPS: Mapping[str, str] = {Cause.DRAINED: "node drained", Cause.PORTAL_STOPPED: "portal stopped"}
+LEASE_STOPS: Mapping[str, str] = {
+    Cause.DRAINED: "node drained",
+    Cause.PORTAL_STOPPED: "portal stopped",
+    Cause.RESIZED: "resized",
+}
 
 
 def money_digits(amounts: Iterable[Decimal]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from time import process_time
 
 from fairshare.codec import encode
@@ -28,7 +29,14 @@ def size(gpus: int, jobs_per_gpu: float = 10, teams: int = 20, kinds: int = 3) -
     return synthetic_snapshot(gpus, jobs_per_gpu, teams, seed=1, generations=names)
 
 
+def elastic(view: Snapshot) -> Snapshot:
+    """Returns the view in which every gang may have up to four times its workers."""
+    jobs = view.jobs
+    return replace(view, jobs=replace(jobs, least=jobs.workers, most=4 * jobs.workers))
+
+
 USUAL = size(1000)
+IDLE = size(1000, jobs_per_gpu=0.2)
 # By name: the two functions to time, and the least and greatest accepted ratio of the first time to the second.
 RATIOS: dict[str, tuple[Callable[[], object], Callable[[], object], float, float]] = {
     "deciding: 10 times the GPUs, jobs and teams": (
@@ -37,6 +45,8 @@ RATIOS: dict[str, tuple[Callable[[], object], Callable[[], object], float, float
     "deciding: 10 times the jobs": (deciding(USUAL), deciding(size(1000, jobs_per_gpu=1)), 0.5, 3.0),
     "deciding: 10 times the teams": (deciding(size(1000, teams=200)), deciding(USUAL), 0.5, 3.0),
     "deciding: 12 GPU types in place of 3": (deciding(size(1000, kinds=12)), deciding(USUAL), 1.0, 6.0),
+    "deciding: all jobs elastic, on a full cluster": (deciding(elastic(USUAL)), deciding(USUAL), 0.7, 1.8),
+    "deciding: all jobs elastic, on a half idle cluster": (deciding(elastic(IDLE)), deciding(IDLE), 0.7, 3.0),
     "recording a round, of the time to decide it": (lambda: encode(USUAL), deciding(USUAL), 0.01, 0.5),
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ from accounting.usage.plan import UsagePlan
 from accounting.usage.scope import Scope
 from portal.wording import LEASE_ENDS, LEASE_STOPS
 from scheduling.models import HeldGpu, Job, JobForecast, JobSpeed, Lease, Schedule, ServiceRevision
+from scheduling.models.event_codes import Cause
 from scheduling.reports.unbooked import unbooked_costs
 from scheduling.spec.job_spec import dump_stored
 
@@ -138,7 +139,7 @@ def why_ended(lease: Lease) -> str:
     if lease.end_reason != Lease.End.STOPPED:
         return LEASE_ENDS[lease.end_reason]
     moved_to: str | None = lease.moved_to  # type: ignore[attr-defined]  # annotated
-    if moved_to:
+    if moved_to and lease.stop_cause != Cause.RESIZED:
         return f"moved to {'other GPUs' if moved_to == lease.generation.name else moved_to}"
     return LEASE_STOPS.get(lease.stop_cause, LEASE_ENDS[lease.end_reason])
 

@@ -143,13 +143,13 @@ def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float)
         return
     looked_back_to = asked_at - timedelta(seconds=metrics.WINDOW)
     for lease, key in _running(cluster):
-        job = lease.job
+        workers = lease.gpus // lease.job.gpus_per_worker
         of_parts = [busy.get((key[0], job_name(lease.job_id, part)), {}) for part in range(MOST_ROLES)]
         if any(of_parts[1:]):  # a gang with roles, whose workers without GPUs are not measured
             percents = [percent for workers in of_parts for percent in workers.values()]
         else:
-            percents = [of_parts[0][rank] for rank in range(job.workers) if rank in of_parts[0]]
-        if len(percents) < job.workers:
+            percents = [of_parts[0][rank] for rank in range(workers) if rank in of_parts[0]]
+        if len(percents) < workers:
             continue
         is_used = any(percents)
         # Measured use counts even for a young attempt: the job used its GPUs at most one WINDOW ago.

@@ -62,6 +62,8 @@ def edit_job(
     changed = {
         name: value for name, value in wanted.to_dict().items() if name in changes and value != before[name]
     }
+    if changed.get("max_workers", 0) is None and job.epoch:
+        changed["max_workers"] = before["workers"]  # so that the workers of its larger attempts stay known
     if changed:
         _save(actor, job, changed, {name: before[name] for name in changed})
     return job

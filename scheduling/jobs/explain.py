@@ -79,8 +79,8 @@ class Explainer:
             return self._waiting(job)
         says_more = bool(end_text_of(job)) if job.has_ended else job.state != Job.State.RUNNING
         sentence = _ACTIVE[job.state](job)
-        if job.state == Job.State.RUNNING and (size := self._size(job)):
-            sentence, says_more = size, True
+        if job.state == Job.State.RUNNING:
+            sentence = self._size(job) or sentence
         return Explanation(
             sentence,
             job.get_state_display(),

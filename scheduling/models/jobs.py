@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, Self
 
 from django.contrib.postgres.fields import ArrayField
@@ -309,11 +310,15 @@ class Job(models.Model):
     def most_gpus(self) -> int:
         return (self.max_workers or self.workers) * self.gpus_per_worker
 
-    @property
+    @cached_property
     def worker_names(self) -> list[str]:
         """Returns the name of each worker by rank, also of those without GPUs: "ps 0" in a job with roles, else the
-        rank."""
-        return worker_names(SpecOfRoles.of_stored(self.spec))
+        rank. An elastic job has as many names as its largest attempt had workers."""
+        names = worker_names(SpecOfRoles.of_stored(self.spec))
+        if self.spec.get("max_workers") is None:
+            return names
+        most = self.leases.aggregate(most=models.Max("gpus", default=0))["most"] // self.gpus_per_worker
+        return [str(rank) for rank in range(max(most, len(names)))]
 
     @property
     def leading_rank(self) -> int:

@@ -8,6 +8,7 @@ import pytest
 from django.db.models import F
 
 from accounting.models import UsageSegment
+from portal.jobs.detail import leases_of, why_ended
 from scheduling.backends.base import End, Phase
 from scheduling.core.event_texts import text_of
 from scheduling.jobs.editing import edit_job
@@ -138,6 +139,21 @@ def test_the_page_says_why_a_gang_runs_with_its_number_of_workers() -> None:
     lab.node("v100-1", lab.people.v100, 3)
     said = explain(gang).sentence
     assert "GPUs for 3 more workers are idle now" in said
+
+
+def test_the_logs_of_all_workers_that_a_gang_ever_had_stay_known() -> None:
+    lab = world(v100=4)
+    gang = start(lab, workers=2, max_workers=4)
+    edit_job(actor=lab.people.bob, job=gang, changes={"max_workers": None})
+    gang = Job.objects.get(pk=gang.pk)
+    assert (gang.max_workers, gang.spec["max_workers"]) == (None, 2)
+    assert gang.worker_names == ["0", "1", "2", "3"]
+
+
+def test_an_attempt_that_ended_for_another_size_says_so() -> None:
+    lab, gang, _ = shrunk()
+    lab.carry_out()
+    assert why_ended(leases_of(gang).get(epoch=1)) == "resized"
 
 
 def test_a_candidate_may_be_elastic_beside_others() -> None:
