@@ -273,6 +273,9 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         )
         for rank, gpus in sorted(workers.items())
     ]
+    bounds = Bounds(spec.workers, most) if (most := spec.elastic_workers) else None
+    if bounds:  # each attempt has another number of workers
+        spec = spec.model_copy(update={"workers": len(held)})
     roles = roles_by_rank(spec)
     return Gang(
         job_id=lease.job_id,
@@ -299,7 +302,7 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         workers=[*held, *_beside(held, sum(role.workers for role in roles if not role.holds_gpus))],
         roles=[_role(role, lease.job, spec) for role in roles],
         leader=leader_of(roles),
-        bounds=Bounds(spec.workers, most) if (most := spec.elastic_workers) else None,
+        bounds=bounds,
         is_mpi=bool(spec.launch),
         mpi_seed=salted_hmac("fairlot.mpi", str(lease.token), algorithm="sha256").digest()
         if spec.launch

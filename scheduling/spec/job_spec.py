@@ -27,7 +27,7 @@ from scheduling.spec.labels import Labels
 from scheduling.spec.refused_values import RefusedAt, path_of
 from scheduling.spec.requirements import Requirements
 from scheduling.spec.retries import Retries
-from scheduling.spec.roles import Roles, check_roles, with_totals
+from scheduling.spec.roles import MOST_WORKERS, Roles, check_roles, with_totals
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
 # The former names of fields, which are accepted for one more version, and the present names.
@@ -241,10 +241,12 @@ class JobSpec(BaseModel):
             raise RefusedAt(
                 ("max_workers",), f"{self.max_workers} is less than the {self.workers} of workers"
             )
-        if self.roles or self.launch:
+        if self.roles:
+            raise RefusedAt(("max_workers",), "is only for jobs without roles, whose workers are all alike")
+        if self.launch and not 2 <= self.workers <= self.max_workers <= MOST_WORKERS:
             raise RefusedAt(
                 ("max_workers",),
-                "is only for jobs without roles and without launch, whose workers are all alike",
+                f"needs at least 2 workers, and at most {fixed(MOST_WORKERS)}, with launch: {self.launch}",
             )
         return self
 

@@ -45,10 +45,11 @@ BARE = f"{OURS}/bare"  # a label of bare pods, which have no Job
 EPOCH, LEASE, RANKS, BECAUSE = f"{OURS}/epoch", f"{OURS}/lease", f"{OURS}/ranks", f"{OURS}/because"
 GENERATION, WORKERS = f"{OURS}/generation", f"{OURS}/workers"
 # Of gangs with roles, whose roles are parts with a Job each. A label with the part's number. Annotations with the
-# number of parts, the part's role, whether it ends the gang, the rank of its first worker, and that of the leader.
+# number of parts, the part's role, whether it ends the gang, the rank of its first worker, that of the leader, and the
+# number of workers of all parts.
 PART = f"{OURS}/part"
-PARTS, ROLE, ENDS, FIRST, LEADER = (
-    f"{OURS}/{name}" for name in ("parts", "role", "ends", "first-rank", "leader")
+PARTS, ROLE, ENDS, FIRST, LEADER, WORLD = (
+    f"{OURS}/{name}" for name in ("parts", "role", "ends", "first-rank", "leader", "world")
 )
 # An annotation of an ungated pod: a hash of the pods that were ungated together.
 MEMBERS = f"{OURS}/members"
@@ -103,6 +104,7 @@ class Part:
     trains: bool  # whether the workers have the variable RANK
     variables: Mapping[str, str]  # the same for all workers of the part
     hosts: str  # the list of the gang's hosts
+    world: int  # the number of workers of all parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,7 @@ def _annotations_of_part(pod: Pod) -> dict[str, str]:
         ENDS: "true" if part.ends_gang else "",
         FIRST: str(part.first_rank),
         LEADER: str(part.leader),
+        WORLD: str(part.world),
     }
 
 
@@ -400,10 +403,14 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
     part, name = pod.part, job_name(job_id, pod.part.number if pod.part else 0)
     meets = dict(part.variables) if part else rendezvous.variables(name, workers=workers, gpus=pod.gpus)
     if pod.bounds:
-        meets |= elastic_variables.variables(
-            least=pod.bounds.least, most=pod.bounds.most, job_id=job_id, workers=workers, gpus=pod.gpus
-        )
-        meets |= elastic_variables.endpoint(meets["MASTER_ADDR"], meets["MASTER_PORT"])
+        meets |= elastic_variables.of_bounds(pod.bounds.least, pod.bounds.most)
+        if part:
+            meets |= elastic_variables.host_discovery(rendezvous.HOSTFILE_PATH)
+        else:
+            meets |= elastic_variables.of_torchrun(
+                least=pod.bounds.least, job_id=job_id, workers=workers, gpus=pod.gpus
+            )
+            meets |= elastic_variables.endpoint(meets["MASTER_ADDR"], meets["MASTER_PORT"])
     ours = {
         "FAIRLOT_JOB_ID": str(job_id),
         "FAIRLOT_CHECKPOINT_DIR": CHECKPOINTS,
@@ -676,6 +683,12 @@ def began(job: Object) -> datetime | None:
 
 def workers_of(job: Object) -> int:
     return int(job["metadata"]["annotations"][WORKERS])
+
+
+def is_of_size(job: Object, pod: Pod, workers: int) -> bool:
+    """Returns whether the Job was created for `workers` workers, and its gang for as many as that of `pod`."""
+    world = job["metadata"]["annotations"].get(WORLD)  # missing in Jobs of earlier releases
+    return workers_of(job) == workers and (pod.part is None or world in {None, str(pod.part.world)})
 
 
 def progress_pattern_of(job: Object) -> str:

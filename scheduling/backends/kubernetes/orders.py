@@ -163,7 +163,7 @@ class Orders:
                 raise StillThere(f"attempt {at} of job {job_id} was still running and is now being stopped")
             if objects.holds_gpus(job):
                 raise StillThere(f"pods of attempt {at} of job {job_id} still exist")
-            resized = objects.workers_of(job) != len(attempt.nodes)
+            resized = not objects.is_of_size(job, pod, len(attempt.nodes))
             if failed or resized or objects.has_counted_ends(job):
                 # A failed Job runs no other attempt. A Job with counted ends would run without the workers that it
                 # counts as succeeded, or fail for workers that it counts as failed. An elastic gang that starts with

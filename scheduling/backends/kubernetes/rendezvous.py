@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from scheduling.backends.elastic_variables import HOST_DISCOVERY, SCRIPT
 from scheduling.backends.kubernetes.api import Api, Changed, Missing, Object, Taken
 from scheduling.backends.role_variables import hostfile_variables
 
@@ -81,7 +82,12 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, slots: str
             "selector": {job_label: job_id},
         },
     }
-    host_list = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {HOSTFILE: slots}}
+    host_list = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "data": {HOSTFILE: slots, HOST_DISCOVERY: SCRIPT},
+    }
     return all(
         _put(api, namespace, kind, thing, job)
         for kind, thing in (("services", service), ("configmaps", host_list))
@@ -121,7 +127,7 @@ def _is_of_another(thing: Object, job: Object) -> bool:
 
 
 def volume(name: str) -> Object:
-    return {"name": "hosts", "configMap": {"name": name}}
+    return {"name": "hosts", "configMap": {"name": name, "defaultMode": 0o755}}
 
 
 def mount() -> Object:

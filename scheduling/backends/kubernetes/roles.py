@@ -42,6 +42,7 @@ def _parts(
             trains=role.holds_gpus and not gang.is_mpi,
             variables=_variables(gang, role, names, first, gpus),
             hosts=hosts,
+            world=len(gang.workers),
         )
         nodes = attempt.nodes[first : first + role.workers]
         leads = first <= gang.leader < first + role.workers

@@ -480,7 +480,7 @@ class LocalBackend:
             "command": list(gang.command),
             "leader": gang.leader,
             "hostfile": _hostfile(gang),
-            "is_elastic": gang.bounds is not None,
+            "is_elastic": gang.bounds is not None and not gang.is_mpi,
             "progress_pattern": gang.progress_pattern,
             "grace_seconds": gang.grace_seconds,
             "log_limit_bytes": min(gang.log_limit_bytes, self.log_limit_bytes),
@@ -611,14 +611,16 @@ class LocalBackend:
             "PYTHONUNBUFFERED": "1",  # so that programs print logs and progress without delay
         }
         if gang.bounds:
-            usual |= elastic_variables.variables(
+            ours |= elastic_variables.of_bounds(gang.bounds.least, gang.bounds.most)
+        if gang.bounds and gang.is_mpi:
+            ours |= elastic_variables.host_discovery(ours["FAIRLOT_HOSTFILE"])
+        elif gang.bounds:
+            usual |= elastic_variables.of_torchrun(
                 least=gang.bounds.least,
-                most=gang.bounds.most,
                 job_id=gang.job_id,
                 workers=len(gang.workers),
                 gpus=len(worker.gpu_indices),
             )
-            ours |= {name: usual[name] for name in ("FAIRLOT_MIN_WORKERS", "FAIRLOT_MAX_WORKERS")}
         return usual | dict(role.environment if role else gang.environment) | ours
 
     @staticmethod

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scheduling.backends import opening
+from scheduling.backends import elastic_variables, opening
 from scheduling.backends.local import processes, sandbox
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.logfiles import LogFiles
@@ -166,6 +166,9 @@ class Worker:
                 Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._hostfile is not None:
                 Path(environment["FAIRLOT_HOSTFILE"]).write_text(self._hostfile)
+                if script := environment.get("FAIRLOT_HOST_DISCOVERY"):
+                    Path(script).write_text(elastic_variables.SCRIPT)
+                    Path(script).chmod(0o755)
             os.chdir(self._spec["folder"])
         except OSError as error:
             raise CannotStart(_unusable(error)) from None

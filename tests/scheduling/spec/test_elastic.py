@@ -17,8 +17,8 @@ BASE = {"name": "a", "command": "b"}
         ({"workers": 3, "max_workers": 2}, "2 is less than the 3 of workers"),
         ({"max_workers": 0}, "a whole number from workers to 4096"),
         ({"max_workers": 4096, "gpus_per_worker": 17}, "max_workers times gpus_per_worker is more than"),
-        ({"max_workers": 4, "launch": "mpi"}, "without roles and without launch"),
-        ({"max_workers": 4, "roles": [{"name": "a"}]}, "without roles and without launch"),
+        ({"max_workers": 4, "launch": "mpi"}, "needs at least 2 workers"),
+        ({"max_workers": 4, "roles": [{"name": "a"}]}, "without roles"),
     ],
 )  # fmt: skip
 def test_bounds_that_cannot_be_are_refused(fields: dict[str, Any], why: str) -> None:

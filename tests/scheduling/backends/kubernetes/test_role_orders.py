@@ -3,6 +3,7 @@ API server is enough for that; tests/cluster has a real one."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -202,3 +203,27 @@ def test_an_elastic_gang_starts_again_in_a_job_of_its_new_size(
     assert (first, same) == (second, again), "the size is the same, so the Job stays"
     assert same == [2, ["1:2", host, "fairlot-7", "1", "3"]]
     assert (third != first, alone, said[0]) == (True, 1, "1:1")
+
+
+def test_all_jobs_of_an_elastic_mpi_gang_are_made_again_for_another_size(
+    server: Server, backend: KubernetesBackend
+) -> None:
+    def start(epoch: int, workers: int) -> tuple[list[str], str, dict[str, str]]:
+        roles = [
+            GangRole("launcher", 1, True, ["go"], "e", {}, ends_job=True),
+            GangRole("worker", workers - 1, True, ["go"], "e", {}),
+        ]
+        made = replace(elastic_gang(epoch, workers), roles=roles, is_mpi=True, mpi_seed=b"x")
+        backend.start(made)
+        hosts = server.there[f"/api/v1/namespaces/n/configmaps/{objects.job_name(7)}"]["data"]
+        [container] = server.job(0)["spec"]["template"]["spec"]["containers"]
+        env = {one["name"]: one.get("value", "") for one in container["env"]}
+        uids = [server.job(part)["metadata"]["uid"] for part in range(2)]
+        stop(backend, epoch, TOKENS[epoch])
+        return uids, hosts["hostfile"], env
+
+    (first, two, env), (second, three, _) = start(1, 2), start(2, 3)
+    assert not {*first} & {*second}
+    assert (len(two.splitlines()), len(three.splitlines())) == (2, 3)
+    assert (env["FAIRLOT_HOST_DISCOVERY"], env["FAIRLOT_MAX_WORKERS"]) == ("/job/discover-hosts", "3")
+    assert "PET_NNODES" not in env

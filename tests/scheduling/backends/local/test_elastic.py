@@ -68,3 +68,11 @@ def test_variables_of_the_user_replace_those_of_torchrun(rig: Rig) -> None:
     mine = {"PET_NNODES": "7"}
     rig.wait(rig.start(rig.python(shown, bounds=Bounds(1, 4), environment=mine)))
     assert "| 7 4" in rig.log()
+
+
+def test_horovod_finds_the_hosts_of_the_attempt_by_a_script(rig: Rig) -> None:
+    gang = rig.gang(
+        '"$FAIRLOT_HOST_DISCOVERY"; echo "| ${PET_NNODES-none}"', is_mpi=True, bounds=Bounds(2, 4)
+    )
+    assert rig.wait(rig.start(gang)).end is End.SUCCEEDED
+    assert rig.log().splitlines()[-2:] == ["localhost:2", "| none"]
