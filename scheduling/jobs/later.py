@@ -1,17 +1,18 @@
-"""Checks specifications whose jobs are submitted later, by a sweep, a pipeline or a schedule."""
+"""Checks specifications whose jobs are submitted later: by a sweep, a pipeline, a schedule or a service."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from accounting.core.errors import Refused
 from accounting.models import Tenant, User
-from scheduling.jobs.code import keep_code
+from scheduling.jobs.code import find_code, keep_code
 from scheduling.jobs.explain import Explainer
 from scheduling.jobs.secrets import find_secrets
 from scheduling.jobs.submitting import check_spec
 from scheduling.jobs.volumes import find_volumes
 from scheduling.models import Cluster, Job
-from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.job_spec import JobSpec, SpecError
 
 
 def check_later(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> list[int]:
@@ -41,3 +42,18 @@ def why_never(
         preemptible=spec.preemptible,
     )
     return " ".join(Explainer(cluster, actor).never_in_words(like))
+
+
+def require_code(
+    *, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec, refused: str, instead: str
+) -> None:
+    """Raises Refused if the code that jobs are to be submitted with again has been deleted. Otherwise the code stays
+    until the transaction ends.
+
+    `refused` says what cannot be done, and `instead` what can.
+    """
+    try:
+        find_code(actor=actor, tenant=tenant, cluster=cluster, spec=spec, lock=True)
+    except SpecError as error:
+        why = "; ".join(error.problems.values())
+        raise Refused(f"{refused}: {why}. {instead}") from None

@@ -16,10 +16,9 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_pipeline
-from scheduling.jobs.code import find_code
 from scheduling.jobs.code_from_git import with_code_fetched
 from scheduling.jobs.drafts import forget_draft
-from scheduling.jobs.later import check_later, why_never
+from scheduling.jobs.later import check_later, require_code, why_never
 from scheduling.models import Cluster, Job, JobStorage, Pipeline, PipelineStep, StepNeed
 from scheduling.models.ownership import require_changeable
 from scheduling.pipelines.definition import Definition, Need, Step
@@ -225,14 +224,14 @@ def _check_kept(
     """Raises Refused if code or files that these steps need have been deleted. What is left stays until the pipeline
     ends."""
     for step in steps:
-        spec = JobSpec.stored(step.spec)
-        try:
-            find_code(
-                actor=pipeline.owner, tenant=pipeline.tenant, cluster=pipeline.cluster, spec=spec, lock=True
-            )
-        except SpecError as error:
-            why = "; ".join(error.problems.values())
-            raise Refused(f"The step {step.name} cannot run again: {why}. Clone the pipeline.") from None
+        require_code(
+            actor=pipeline.owner,
+            tenant=pipeline.tenant,
+            cluster=pipeline.cluster,
+            spec=JobSpec.stored(step.spec),
+            refused=f"The step {step.name} cannot run again",
+            instead="Clone the pipeline.",
+        )
     on = {step.pk: step.job_id for step in pipeline.steps.all()}
     for need in needs:
         kept = on[need.on_id] if need.on_id else need.job_id

@@ -16,11 +16,9 @@ from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_service
 from scheduling.core.locks import stay_attached
-from scheduling.jobs.code import keep_code
 from scheduling.jobs.code_from_git import fetches_code
-from scheduling.jobs.explain import Explainer
-from scheduling.jobs.submitting import check_spec
-from scheduling.models import Cluster, Job, Service, ServiceRevision
+from scheduling.jobs.later import check_later, why_never
+from scheduling.models import Cluster, Service, ServiceRevision
 from scheduling.models.event_codes import ServiceEventKind as Kind
 from scheduling.models.ownership import require_changeable
 from scheduling.models.versions import require_version
@@ -212,19 +210,14 @@ def _check(spec: JobSpec, tenant: Tenant, cluster: Cluster, owner: User, *, even
         problems["port"] = "must be set, because a service answers requests at this port"
     if problems:
         raise SpecError(problems)
-    generation_ids = check_spec(cluster=cluster, spec=spec)
-    keep_code(actor=owner, tenant=tenant, cluster=cluster, spec=spec)
-    like = Job(
-        cluster=cluster,
-        tenant=tenant,
-        owner=owner,
-        workers=spec.workers,
-        gpus_per_worker=spec.gpus_per_worker,
-        generation_ids=generation_ids,
-        priority=spec.priority,
+    generation_ids = check_later(actor=owner, tenant=tenant, cluster=cluster, spec=spec)
+    never = (
+        ""
+        if even_if_never
+        else why_never(actor=owner, tenant=tenant, cluster=cluster, spec=spec, generation_ids=generation_ids)
     )
-    if not even_if_never and (never := Explainer(cluster, owner).never_in_words(like)):
-        raise Refused(" ".join(never), field="even_if_never")
+    if never:
+        raise Refused(never, field="even_if_never")
 
 
 def _check_rules(service: Service) -> None:

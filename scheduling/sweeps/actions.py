@@ -19,10 +19,9 @@ from accounting.core.wording import fixed
 from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_sweep
-from scheduling.jobs.code import find_code
 from scheduling.jobs.code_from_git import fetches_code
 from scheduling.jobs.drafts import forget_draft
-from scheduling.jobs.later import check_later, why_never
+from scheduling.jobs.later import check_later, require_code, why_never
 from scheduling.metrics.printed import LONGEST_NAME, NAME
 from scheduling.models import Cluster, Sweep, SweepMember
 from scheduling.models.ownership import require_changeable
@@ -166,7 +165,14 @@ def run_failed_again(*, actor: User, sweep: Sweep) -> Sweep:
         raise Refused(
             f"The sweep was {sweep.get_state_display().lower()}, so it submits no more jobs. Clone it instead."
         )
-    _check_code(sweep)
+    require_code(
+        actor=sweep.owner,
+        tenant=sweep.tenant,
+        cluster=sweep.cluster,
+        spec=JobSpec.stored(sweep.spec),
+        refused="The members cannot run again",
+        instead="Clone the sweep.",
+    )
     failed = sweep.members.filter(state=SweepMember.State.FAILED)
     count = failed.update(state=SweepMember.State.PENDING, job=None, metrics={})
     if not count:
@@ -176,16 +182,6 @@ def run_failed_again(*, actor: User, sweep: Sweep) -> Sweep:
     sweep.save(update_fields=["state", "ended_at", "counts"])
     _tell(actor, "sweep.run_again", sweep, after={"members": count})
     return sweep
-
-
-def _check_code(sweep: Sweep) -> None:
-    """Raises Refused if the code of an ended sweep has been deleted. Otherwise it stays until the transaction ends."""
-    spec = JobSpec.stored(sweep.spec)
-    try:
-        find_code(actor=sweep.owner, tenant=sweep.tenant, cluster=sweep.cluster, spec=spec, lock=True)
-    except SpecError as error:
-        why = "; ".join(error.problems.values())
-        raise Refused(f"The members cannot run again: {why}. Clone the sweep.") from None
 
 
 def lock_changeable(actor: User, sweep: Sweep) -> Sweep:
