@@ -1,4 +1,4 @@
-"""Models of the portal: API tokens, how users want to see lists, access to the hosts of sessions and services, and
+"""Models of the portal: API tokens, how users see lists, access to the hosts of sessions and services, and
 counters of wrong passwords."""
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
-from accounting.models import User
+from accounting.models import Membership, Tenant, User
+from accounting.models.tenants import ids_with_role
 from scheduling.models import Service, Session
 
 LAST_USED_STEP = timedelta(minutes=5)
@@ -116,13 +117,53 @@ class TerminalLogin(models.Model):
         return f"fairlot on {self.name}" if self.name else "fairlot"
 
 
+class SavedViewQuerySet(models.QuerySet["SavedView"]):
+    def visible_to(self, user: User) -> Self:
+        """Returns the views of `user`, and those that are shared with a team in which the user has a role."""
+        return self.filter(models.Q(owner=user) | models.Q(tenant__in=ids_with_role(user)))
+
+    def changeable_by(self, user: User) -> Self:
+        """Returns the views of `user`, and those that are shared with a team that the user manages."""
+        managed = ids_with_role(user, Membership.Role.MANAGER)
+        return self.filter(models.Q(owner=user) | models.Q(tenant__in=managed))
+
+
+class SavedView(models.Model):
+    """A named state of a list: filters, order, columns and grouping, as the query of the list's address.
+
+    `tenant` is the team whose members see the view, too.
+    """
+
+    owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, null=True, related_name="+")
+    list_name = models.CharField(max_length=20)
+    name = models.CharField(max_length=60)
+    query = models.CharField(max_length=2000, blank=True)
+    changed_at = models.DateTimeField(db_default=Now())
+
+    objects = SavedViewQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name", "id"]
+        constraints = [
+            models.UniqueConstraint(name="one_view_a_name", fields=["owner", "list_name", "name"]),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class ListChoice(models.Model):
-    """How a user wants to see one list of the portal, such as the list of jobs. `columns` are the keys of the chosen
-    columns; empty for the usual ones."""
+    """How a user wants to see one list of the portal, such as the list of jobs.
+
+    `columns` are the keys of the chosen columns; empty for the usual ones. `default_view` opens at the list's address
+    without a query.
+    """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
     list_name = models.CharField(max_length=20)
     columns = ArrayField(models.CharField(max_length=400), default=list, blank=True)
+    default_view = models.ForeignKey(SavedView, on_delete=models.SET_NULL, null=True, related_name="+")
 
     class Meta:
         constraints = [models.UniqueConstraint(name="one_choice_a_list", fields=["user", "list_name"])]

@@ -78,7 +78,8 @@ PAGES: dict[str, range] = {
     # One each for the rules, teams, channels and the teams that the user manages.
     "notification_settings": up_to(10),
     "secrets": up_to(6),
-    "jobs": up_to(9),
+    # One each for the columns and views of the reader, and one for the order of the keys before the rows.
+    "jobs": up_to(12),
     "storage": up_to(9),
     "submit": up_to(9),
     "drafts": up_to(6),

@@ -41,6 +41,9 @@ NAMES = {
     "GET /jobs/{job_id}/gpu-use": "get_job_gpu_use",
     "POST /jobs/{job_id}/snooze": "snooze_job",
     "PATCH /jobs/{job_id}": "change_job",
+    "GET /views": "list_views",
+    "POST /views": "save_view",
+    "DELETE /views/{view_id}": "remove_view",
     "POST /code": "upload_code",
     "POST /convert": "convert_file",
     # files of jobs

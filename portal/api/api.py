@@ -19,6 +19,7 @@ from portal.api.files.endpoints import router as files
 from portal.api.idle.endpoints import router as idle
 from portal.api.jobs.endpoints import router as jobs
 from portal.api.limits.endpoints import router as limits
+from portal.api.lists.endpoints import router as lists
 from portal.api.login.endpoints import router as login
 from portal.api.logs.endpoints import router as logs
 from portal.api.metrics.endpoints import router as metrics
@@ -79,6 +80,7 @@ ROUTERS = {
         fairness,
         reports,
         secrets,
+        lists,
     ),
     Scope.TEAM: (
         teams,

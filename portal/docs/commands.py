@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "job_log": ("fairlot logs -f {pk}", "fairlot logs --all {pk}", "fairlot logs --grep TEXT -C 3 {pk}"),
     "job_events": ("fairlot events {pk}",),
     "job_metrics": ("fairlot metrics {pk}", "fairlot metrics {pk} --points 500 -o json"),
+    "jobs_views": ("fairlot view list",),
     "job_edit": ("fairlot edit {pk} --priority 10",),
     "job_files": ("fairlot files list {pk}", "fairlot files get {pk} work/"),
     "storage": ("fairlot storage",),
@@ -89,7 +90,10 @@ def _list_of_jobs(query: Query) -> list[str]:
         words += ["--state", query["state"]]
     if query.get("owner") == "me":
         words.append("--mine")
-    return words + _options(query, {"team": "--team", "label": "--label", "q": "--search", "sort": "--sort"})
+        query = {**query, "owner": ""}
+    return words + _options(
+        query, {"owner": "--owner", "team": "--team", "label": "--label", "q": "--search", "sort": "--sort"}
+    )
 
 
 def _options(query: Query, names: Mapping[str, str]) -> list[str]:

@@ -17,6 +17,7 @@ HELP = {
     "secrets": "jobs#keep-a-secret",
     "secret": "jobs#keep-a-secret",
     "jobs": "jobs#find-jobs-in-the-list",
+    "jobs_views": "jobs#save-a-view-of-the-list",
     "job": "jobs#follow-a-job",
     "job_edit": "jobs#change-a-job",
     "jobs_selected": "jobs#change-several-jobs-at-once",

@@ -84,6 +84,8 @@ TITLES = {
     "label": "Label", "preemptible": "Sharing", "service": "Service", "sweep": "Sweep", "pipeline": "Pipeline",
 }  # fmt: skip
 MOST_LABELS = 10
+# What a saved view keeps of the address of the list.
+PARAMETERS = (*TITLES, "sort", "columns", "group", "facets")
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,7 @@ class JobFilter:
     label: tuple[str, ...] = ()  # each "key=value", or "key" for any value; a job must have all of them
     preemptible: bool = False  # whether only preemptible jobs are listed
     sort: str = USUAL_SORT
-    columns: tuple[
-        str, ...
-    ] = ()  # keys of the columns to show; empty for those that the reader has chosen before
+    columns: tuple[str, ...] = ()  # keys; empty for those that the reader has chosen before
     ignored: tuple[tuple[str, str], ...] = ()  # (name of the parameter, invalid value)
 
     @classmethod

@@ -30,11 +30,12 @@ from portal.jobs import detail
 from portal.jobs.columns import COLUMNS, LABEL
 from portal.jobs.facets import facets_of
 from portal.jobs.failure import failure_of
-from portal.jobs.filters import GROUPS, JobFilter
+from portal.jobs.filters import GROUPS, PARAMETERS, JobFilter
 from portal.jobs.idle import use_of
 from portal.jobs.listing import page_of
 from portal.jobs.remedies import links_of
-from portal.lists.choices import choosable, remembered_columns
+from portal.lists.choices import choice_of, choosable
+from portal.lists.views import opened
 from portal.live.topics import topics_of_jobs
 from portal.user_request import UserRequest
 from scheduling.draining.drained_jobs import nodes_drained_under
@@ -56,13 +57,16 @@ LEASES_PER_PAGE = 25
 @require_safe
 def jobs(request: UserRequest) -> HttpResponse:
     """Lists the jobs of the user's teams. The URL's query sets the filter, the order and the page."""
-    chosen = JobFilter.read(request.GET)
+    chosen, choice = JobFilter.read(request.GET), choice_of(request.user, "jobs")
+    view = opened(request, "jobs", PARAMETERS, choice)
+    if view.redirect:
+        return view.redirect
     every = sees_every_tenant(request.user)
     ids = [] if every else ids_with_role(request.user)
     tenants = SimpleLazyObject(
         lambda: list(Tenant.objects.order_by(*by_name("name"))) if every else _tenants(ids)
     )
-    columns = chosen.columns or COLUMNS.chosen("", remembered_columns(request.user, "jobs"))
+    columns = chosen.columns or COLUMNS.chosen("", choice.columns)
     several = len(tenants if every else ids) > 1
     if not several and not chosen.columns:
         columns = tuple(key for key in columns if key != "team")
@@ -74,6 +78,7 @@ def jobs(request: UserRequest) -> HttpResponse:
     names = [one.name for one in _generations()] if counted else []
     context = {
         "filter": chosen,
+        "view": view,
         "facets": facets_of(request.user, chosen, names, number=page.paginator.count) if counted else None,
         "sort": chosen.sort,
         "columns": columns,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from django.contrib import messages
 from django.db import transaction
@@ -20,15 +21,26 @@ from portal.lists.columns import Columns
 from portal.models import ListChoice
 from portal.user_request import UserRequest
 
+
+@dataclass(frozen=True)
+class Choices:
+    """What a user has chosen for a list: the keys of the columns, empty for the usual ones, and the key of the view
+    with which the list opens."""
+
+    columns: Sequence[str] = ()
+    default_view: int | None = None
+
+
 _choice = Prepared(
-    lambda user, name: ListChoice.objects.filter(user=user, list_name=name).values_list("columns")
+    lambda user, name: ListChoice.objects.filter(user=user, list_name=name).values_list(
+        "columns", "default_view"
+    )
 )
 
 
-def remembered_columns(user: User, name: str) -> Sequence[str]:
-    """Returns the keys of the columns that the user has chosen for the list `name`; empty for the usual ones."""
-    found: Sequence[str] = (_choice.first(user.pk, name) or ([],))[0]
-    return found
+def choice_of(user: User, name: str) -> Choices:
+    """Returns what the user has chosen for the list with the URL name `name`."""
+    return Choices(*(_choice.first(user.pk, name) or ()))
 
 
 def choose_columns(*, actor: User, name: str, columns: Sequence[str]) -> ListChoice:

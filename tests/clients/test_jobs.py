@@ -213,6 +213,19 @@ class TestReading:
         assert "label:KEY" in fairlot(bob, "list", "--columns", "moon").stderr
         assert "label:KEY" in fairlot(bob, "list", "--sort", "moon").stderr
 
+    def test_views_are_saved_listed_used_and_removed(self, scene: Scene, fairlot) -> None:
+        alice = scene.people.alice
+        saved = fairlot(
+            alice, "view", "save", "Waiting", "state=waiting&sort=name", "--team", "astro", "-o", "json"
+        )
+        view = json.loads(saved.stdout)["id"]
+        assert "Waiting" in fairlot(scene.people.bob, "view", "list").stdout
+        for name in ("waiting", view):
+            done = fairlot(scene.people.bob, "list", "--view", name, "--columns", "name")
+            assert done.stdout.split() == ["NAME", "supernova-next"]
+        assert fairlot(alice, "view", "remove", view).exit_code == 0
+        assert "no views" in fairlot(alice, "list", "--view", "waiting").stderr
+
     def test_a_limit_says_that_there_is_more(self, scene: Scene, fairlot) -> None:
         done = fairlot(scene.people.bob, "list", "--limit", 1)
         assert len(done.stdout.splitlines()) == 2

@@ -1593,6 +1593,17 @@ class UsageRow(TypedDict):
     label: str | None
 
 
+class View(TypedDict):
+    id: int
+    list: str
+    name: str
+    query: str
+    owner: str
+    team: str
+    is_default: bool
+    changed_at: str
+
+
 class Volume(TypedDict):
     id: int
     name: str

@@ -39,6 +39,11 @@ def list_jobs(
     q: str | None = None,
     label: str | None = None,
     preemptible: bool | None = None,
+    generation: str | None = None,
+    sweep: int | None = None,
+    pipeline: int | None = None,
+    service: int | None = None,
+    view: str | None = None,
     sort: str | None = None,
     before: int | None = None,
     page_size: int | None = None,
@@ -60,6 +65,11 @@ def list_jobs(
                 q=q,
                 label=label,
                 preemptible=preemptible,
+                generation=generation,
+                sweep=sweep,
+                pipeline=pipeline,
+                service=service,
+                view=view,
                 sort=sort,
                 before=before,
                 limit=page_size,
@@ -290,6 +300,33 @@ def change_job(
             deadline_hours=deadline_hours,
         ),
     )
+
+
+def list_views(*, list: Literal["jobs"] | None = None) -> Call[list[answers.View]]:
+    """Returns the views of a list that the caller may open: the caller's own ones, and those of the caller's teams."""
+    return Call("GET", "/views", query=given(list=list))
+
+
+def save_view(
+    *,
+    name: str,
+    query: str,
+    list: Literal["jobs"] | Unset = UNSET,
+    team: str | Unset = UNSET,
+    is_default: bool | Unset = UNSET,
+) -> Call[answers.View]:
+    """Saves a view of the caller, in place of the caller's view of the same name."""
+    return Call(
+        "POST", "/views", body=set_fields(list=list, name=name, query=query, team=team, is_default=is_default)
+    )
+
+
+def remove_view(view_id: int) -> Call[None]:
+    """Removes a view.
+
+    For its owner, and for managers of the team that sees it.
+    """
+    return Call("DELETE", filled("/views/{view_id}", view_id=view_id))
 
 
 def upload_code(*, content: bytes, team: str | None = None) -> Call[answers.Upload]:
@@ -2527,6 +2564,9 @@ class Operations:
     get_job_gpu_use = Method(get_job_gpu_use)
     snooze_job = Method(snooze_job)
     change_job = Method(change_job)
+    list_views = Method(list_views)
+    save_view = Method(save_view)
+    remove_view = Method(remove_view)
     upload_code = Method(upload_code)
     convert_file = Method(convert_file)
     list_job_files = Method(list_job_files)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol
 from django.conf import settings
 from django.db.models import F, QuerySet
 from django.db.models.expressions import OrderBy
-from django.http import Http404
+from django.http import Http404, QueryDict
 from ninja import Header, Query, Router
 from ninja.errors import HttpError
 from ninja.responses import Status
@@ -28,9 +28,10 @@ from portal.jobs.columns import COLUMNS as LIST
 from portal.jobs.columns import LABEL
 from portal.jobs.detail import forecast_of, present_lease
 from portal.jobs.failure import failure_of
-from portal.jobs.filters import labelled
+from portal.jobs.filters import JobFilter, labelled, of_generation
 from portal.jobs.logs import log_end
 from portal.lists.columns import after
+from portal.lists.saved import find_view, views_for
 from portal.user_request import ApiRequest
 from scheduling.backends.base import LogUnreadable
 from scheduling.clusters.backend_factory import backend_for
@@ -101,17 +102,18 @@ def list_jobs(
     if filters == NO_FILTERS and not sees_every_tenant(user):
         found = _latest(ids_with_role(user), before or AFTER_ALL, most)
     else:
-        found = list(_rows(*_filtered(Job.objects.visible_to(user), filters, before))[:most])
+        jobs, sort = _viewed(user, filters)
+        found = list(_rows(*_filtered(jobs, filters, sort, before))[:most])
     items = [_shown(row) for row in found[:limit]]
     return {"items": items, "next": items[-1]["id"] if len(found) > limit else None}
 
 
 def _filtered(
-    jobs: QuerySet[Job], filters: schemas.JobFilters, before: int | None
+    jobs: QuerySet[Job], filters: schemas.JobFilters, sort: str, before: int | None
 ) -> tuple[QuerySet[Job], list[OrderBy]]:
     """Returns the jobs that match the filters and follow the job `before` in the order, and the order."""
-    order = _order(filters.sort)
-    if before and filters.sort:
+    order = _order(sort)
+    if before and sort:
         jobs = after(jobs, order, before)
     wanted = {
         "state": filters.state,
@@ -119,12 +121,33 @@ def _filtered(
         "tenant__slug": filters.team,
         "owner__username": filters.owner,
         "name__icontains": filters.q,
-        "pk__lt": None if filters.sort else before,
+        "pk__lt": None if sort else before,
+        "sweep": filters.sweep,
+        "pipeline": filters.pipeline,
+        "service": filters.service,
     }
     jobs = jobs.filter(**{name: value for name, value in wanted.items() if value})
     if filters.preemptible is not None:
         jobs = jobs.filter(preemptible=filters.preemptible)
+    if filters.generation:
+        jobs = jobs.filter(of_generation(filters.generation))
     return labelled(jobs, filters.label) if filters.label else jobs, order
+
+
+def _viewed(user: User, filters: schemas.JobFilters) -> tuple[QuerySet[Job], str]:
+    """Returns the jobs of the view that the filters name, and the order. Without a view, returns all jobs."""
+    jobs = Job.objects.visible_to(user)
+    if not filters.view:
+        return jobs, filters.sort
+    views = views_for(user, "jobs")
+    view = find_view(views, filters.view)
+    if view is None:
+        names = [one.name for one in views]
+        raise SpecError(
+            {"view": _unavailable_message("view", filters.view, names, none="You have no views yet.")}
+        )
+    chosen = JobFilter.read(QueryDict(view.query))
+    return chosen.narrow(jobs, user), filters.sort or chosen.sort
 
 
 def _order(sort: str) -> list[OrderBy]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from ninja import Field, Schema
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
-from portal.api.fields import AskedFlag, Figure, Flag, Line, Number, Whole
+from portal.api.fields import AskedFlag, AskedWhole, Figure, Flag, Line, Number, Whole
 from portal.api.inlining import inlined
 from portal.api.old_names import WithOldNames, answered_too, read_as, with_old_properties
 from portal.api.versions import VERSION
@@ -186,6 +186,14 @@ class JobFilters(WithOldNames, Schema):
         None, description="True: only preemptible jobs. False: only jobs that are not preemptible."
     )
     only_idle: AskedFlag | None = read_as("preemptible")
+    generation: Line = Field("", description="Only jobs that ask for this GPU type or have held it.")
+    sweep: AskedWhole | None = Field(None, description="Only jobs of the sweep with this id.")
+    pipeline: AskedWhole | None = Field(None, description="Only jobs of the pipeline with this id.")
+    service: AskedWhole | None = Field(None, description="Only replicas of the service with this id.")
+    view: Line = Field(
+        "",
+        description="Id or name of a saved view, whose filters apply, too, and whose order applies without `sort`.",
+    )
     sort: Line = Field(
         "",
         description="Column of the job list to sort by, such as `name`, `state`, `gpus`, `owner`, `created`, `held` or "

@@ -44,6 +44,7 @@ for _command in (
     jobs.submit,
     jobs.run,
     jobs.list_jobs,
+    jobs.view,
     jobs.show,
     jobs.why,
     jobs.logs,

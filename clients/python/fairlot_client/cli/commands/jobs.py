@@ -229,6 +229,10 @@ def wants_to_cancel(app: App, job: int) -> bool:
     "--preemptible/--not-preemptible", default=None, help="Only jobs that are, or are not, preemptible."
 )
 @click.option(
+    "-g", "--generation", metavar="TYPE", help="Only jobs that ask for this GPU type or have held it."
+)
+@click.option("--view", help="Only jobs of this saved view, given by its name or id, in its order.")
+@click.option(
     "--sort",
     metavar="COLUMN",
     help="Sort by this column, such as name, gpus, ended or label:KEY; -COLUMN for descending order.",
@@ -280,6 +284,52 @@ def label_of(key: str, job: Mapping[str, Any]) -> str | None:
     """Returns the value of a label of a job; the key itself for a label without a value."""
     value = job["labels"].get(key)
     return key if value == "" else value
+
+
+VIEWS: list[Column] = [
+    ("ID", "id"), ("NAME", "name"), ("OWNER", "owner"), ("TEAM", "team"), ("FIRST", "is_default"), ("QUERY", "query"),
+]  # fmt: skip
+
+
+@click.group()
+def view() -> None:
+    """Saved views of the list of jobs."""
+
+
+@view.command("list")
+@output_option
+@with_app
+def list_views(app: App) -> None:
+    """List your views and those of your teams. Use one: fairlot list --view NAME."""
+    show_rows(app, app.client.list_views(), VIEWS)
+
+
+@view.command("save")
+@click.argument("name")
+@click.argument("query")
+@click.option("-t", "--team", default="", help="Share the view with this team, which you manage.")
+@click.option("--first", "is_default", is_flag=True, help="The list in the portal opens with this view.")
+@output_option
+@with_app
+def save_view(app: App, name: str, query: str, team: str, is_default: bool) -> None:
+    """Save filters and order under a name, in place of your view of this name.
+
+    QUERY is what the address of the portal's list of jobs has after the question mark.
+
+    \b
+    fairlot view save large 'state=waiting&sort=-gpus'
+    """
+    saved = app.client.save_view(name=name, query=query, team=team, is_default=is_default)
+    show_done(app, f'Saved the view "{saved["name"]}". Use it: fairlot list --view {saved["id"]}', saved)
+
+
+@view.command("remove")
+@click.argument("view_id", type=int)
+@with_app
+def remove_view(app: App, view_id: int) -> None:
+    """Remove a view."""
+    app.client.remove_view(view_id)
+    show_done(app, f"Removed the view {view_id}.")
 
 
 WAITING = ("queued", "suspended")
