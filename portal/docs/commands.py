@@ -90,7 +90,7 @@ def _list_of_jobs(query: Query) -> list[str]:
         words += ["--state", query["state"]]
     if query.get("owner") == "me":
         words.append("--mine")
-        query = {**query, "owner": ""}
+        query = dict(query.items()) | {"owner": ""}
     return words + _options(
         query, {"owner": "--owner", "team": "--team", "label": "--label", "q": "--search", "sort": "--sort"}
     )
