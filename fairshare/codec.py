@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fairshare.model import Accounts, Cluster, Decision, Floats, Jobs, Settings, Snapshot, Trade
+from fairshare.model import Accounts, Advance, Cluster, Decision, Floats, Jobs, Settings, Snapshot, Trade
 
 VERSION = 1
 # Takes half the time of zlib's default level 6; records are a sixteenth larger.
@@ -38,7 +38,9 @@ def encode(value: Snapshot | Decision) -> bytes:
             "settings": asdict(value.settings),
             "now": value.now,
         }
-        parts = {"cluster": value.cluster, "accounts": value.accounts, "jobs": value.jobs}
+        parts: dict[str, Any] = {"cluster": value.cluster, "accounts": value.accounts, "jobs": value.jobs}
+        if value.advance is not None:
+            parts["advance"] = value.advance
         arrays = {
             f"{part}.{name}": array
             for part, holder in parts.items()
@@ -80,12 +82,14 @@ def _archive(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
 def decode_snapshot(data: bytes) -> Snapshot:
     """Decodes a snapshot from the result of `encode`. Raises UnreadableRecord for any other bytes."""
     header, arrays = _open(data, "snapshot")
+    advance = _part(arrays, "advance")
     return Snapshot(
         cluster=Cluster(generations=tuple(header["generations"]), **_part(arrays, "cluster")),
         accounts=Accounts(**_part(arrays, "accounts")),
         jobs=Jobs(**_by_generation(_part(arrays, "jobs"))),
         settings=Settings(**_renamed(header["settings"])),
         now=header.get("now", 0.0),
+        advance=Advance(**advance) if advance else None,
     )
 
 

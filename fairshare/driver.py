@@ -10,6 +10,7 @@ from typing import Self
 
 import numpy as np
 
+from fairshare.advance import Apart
 from fairshare.model import NOWHERE, Decision, Floats, Ints, Jobs, Settings, Snapshot
 from fairshare.policies.base import Happened, Need, Policy, State
 from fairshare.sizes import at_least_size, with_sizes
@@ -33,17 +34,25 @@ class Situation:
         """Asks the policy which gangs run where until the next round, and returns the validated decision.
 
         Elastic gangs get the sizes of `fairshare.sizes`, whatever the policy. Raises InvalidPlan if the decision breaks
-        a rule. A request for an early next round (`ask_again`) is dropped if
-        it is not before the end of the quantum.
+        a rule. A request for an early next round (`ask_again`) is dropped if it is not before the end of the quantum.
+
+        GPUs of advance reservations are set apart before the policy is asked (`fairshare.advance`).
         """
-        base = at_least_size(self.view)
-        plan = self.policy.decide(self.state, base, np.random.Generator(np.random.PCG64(seed)))
-        validate(plan, base)
-        if self.view.jobs.most is not None:
-            plan = with_sizes(plan, base, self.view)
-            validate(plan, self.view)
+        apart = None if self.view.advance is None else Apart.of(self.view)
+        plan = (
+            self._ask(self.view, seed) if apart is None else apart.decided(lambda view: self._ask(view, seed))
+        )
         if plan.ask_again is not None and plan.ask_again >= self.view.settings.quantum:
             return replace(plan, ask_again=None)
+        return plan
+
+    def _ask(self, view: Snapshot, seed: int) -> Decision:
+        base = at_least_size(view)
+        plan = self.policy.decide(self.state, base, np.random.Generator(np.random.PCG64(seed)))
+        validate(plan, base)
+        if view.jobs.most is not None:
+            plan = with_sizes(plan, base, view)
+            validate(plan, view)
         return plan
 
     def fill(self, seed: int) -> Decision:

@@ -110,6 +110,9 @@ class Jobs:
     # its least workers, unless the gang must not be stopped yet (fairshare.sizes). None: no gang is elastic.
     least: Ints | None = None  # (J,)
     most: Ints | None = None  # (J,)
+    # (J,) when a service or session ends at the latest if it starts now, on the view's clock; infinite where no limit
+    # ends it. Only known for a view with advance reservations. None: not known.
+    until: Floats | None = None
 
     def sharing(self, able: Bools) -> Bools:
         """Returns `able` with False for preemptible jobs, because they do not count when GPUs are shared by tickets.
@@ -139,6 +142,19 @@ def known(values: Sequence[float | None], without: float) -> Floats | None:
     if all(value is None for value in values):
         return None
     return np.array([without if value is None else value for value in values], dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The GPUs of advance reservations: a row for each node of each window that is open or comes soon (R rows)."""
+
+    node: Ints  # (R,)
+    gpus: Ints  # (R,) GPUs of the node
+    account: Ints  # (R,) the account whose jobs have these GPUs, with all accounts below it; NOWHERE: it has no jobs
+    opens: Floats  # (R,) when the window begins, on the view's clock
+    closes: Floats  # (R,) when the window ends
+    held: Floats  # (R,) from when on no other gang may hold the GPUs, so that they are free when the window begins
+    lends: Bools  # (R,) whether others may use what the account leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +194,7 @@ class Snapshot:
     jobs: Jobs
     settings: Settings = field(default_factory=Settings)
     now: float = 0.0  # seconds on a clock that all views of a cluster share
+    advance: Advance | None = None  # None: no advance reservation is open or comes soon
 
 
 class Reason(IntEnum):
@@ -203,6 +220,7 @@ class Reason(IntEnum):
     PLACE_LOST = 22  # picked, but its GPUs were gone when the decision was carried out
     OWNER_MAY_NOT = 23  # its owner may not submit jobs in the team any more
     RETRYING = 24  # its program failed and will be started again later
+    RESERVED = 25  # the GPUs that it could have are held by an advance reservation
 
     @property
     def is_never(self) -> bool:

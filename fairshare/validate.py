@@ -55,12 +55,7 @@ def validate(plan: Decision, view: Snapshot) -> None:
         run[picked],
         "has a worker on a node with other GPUs than the job was assigned",
     )
-    used = np.bincount(place, jobs.gpus[run[picked]], len(cluster.capacity))
-    if len(over := np.flatnonzero(used > cluster.capacity)):
-        node = int(over[0])
-        raise InvalidPlan(
-            f"node {node} has {cluster.capacity[node]} GPUs, but the plan allocates {used[node]:g}"
-        )
+    within_capacity(plan, view)
     runs = np.zeros(len(jobs), dtype=bool)
     runs[run] = True
     _only(
@@ -96,6 +91,16 @@ def validate(plan: Decision, view: Snapshot) -> None:
         raise InvalidPlan(
             f"the plan asks for the next round in {plan.ask_again:g} s, but the minimum is {SOONEST:g} s"
         )
+
+
+def within_capacity(plan: Decision, view: Snapshot) -> None:
+    """Raises InvalidPlan if the plan gives out more GPUs of a node than it has."""
+    jobs, capacity = view.jobs, view.cluster.capacity
+    gang = np.repeat(plan.run, np.diff(plan.place_start))
+    used = np.bincount(plan.place_node, jobs.gpus[gang], len(capacity))
+    if len(over := np.flatnonzero(used > capacity)):
+        node = int(over[0])
+        raise InvalidPlan(f"node {node} has {capacity[node]} GPUs, but the plan allocates {used[node]:g}")
 
 
 def _only(holds: Bools, jobs: Ints, problem: str) -> None:

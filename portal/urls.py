@@ -9,7 +9,7 @@ SUBJECTS = (
     "home", "notifications",
     "api", "jobs", "cluster", "share", "reports", "live", "submit", "sessions", "services", "schedules",
     "sweeps", "pipelines", "drafts", "account", "tokens", "secrets", "requests", "subscriptions", "administration",
-    "invitations", "announcements", "docs",
+    "invitations", "announcements", "reservations", "docs",
 )  # fmt: skip
 
 urlpatterns = [path("", include(f"portal.{subject}.urls")) for subject in SUBJECTS]

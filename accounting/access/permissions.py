@@ -90,6 +90,7 @@ PERMISSIONS: dict[str, Permission] = {
     "cluster.pause": Permission("Pause and resume a cluster", (ADMIN, OPERATOR)),
     "node.declare": Permission("Declare and remove nodes", (ADMIN,)),
     "node.drain": Permission("Drain nodes and return them to use", (ADMIN, OPERATOR)),
+    "advance.change": Permission("Make, change and cancel advance reservations", (ADMIN, OPERATOR)),
     "announcement.change": Permission("Make, change and withdraw announcements", (ADMIN, OPERATOR)),
     "volume.grant": Permission("Grant volumes to teams", (ADMIN, OPERATOR)),
     "idle_rule.read": Permission("Read the rules for idle GPUs", (ADMIN, OPERATOR)),

@@ -157,6 +157,11 @@ NAMES = {
     "PUT /announcements/{announcement_id}": "change_announcement",
     "DELETE /announcements/{announcement_id}": "withdraw_announcement",
     "POST /announcements/{announcement_id}/dismiss": "dismiss_announcement",
+    "GET /advance-reservations": "list_advance_reservations",
+    "GET /advance-reservations/{reservation_id}": "get_advance_reservation",
+    "POST /advance-reservations": "create_advance_reservation",
+    "PUT /advance-reservations/{reservation_id}": "change_advance_reservation",
+    "DELETE /advance-reservations/{reservation_id}": "cancel_advance_reservation",
     # teams, limits, budgets and requests
     "POST /teams": "create_team",
     "PUT /teams/{team}/tickets": "set_team_tickets",

@@ -31,6 +31,7 @@ from portal.api.pipelines.endpoints import router as pipelines
 from portal.api.problems import answer_with_problems
 from portal.api.reports.endpoints import router as reports
 from portal.api.requests.endpoints import router as requests
+from portal.api.reservations.endpoints import router as advance_reservations
 from portal.api.schedules.endpoints import router as schedules
 from portal.api.secrets.endpoints import router as secrets
 from portal.api.services.endpoints import router as services
@@ -99,6 +100,7 @@ ROUTERS = {
         clusters,
         volumes,
         operations,
+        advance_reservations,
         announcements,
     ),
 }

@@ -71,6 +71,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "admin_tenant": ("fairlot team members {slug}", "fairlot limits --team {slug}"),
     "admin_nodes": ("fairlot node list",),
     "admin_cluster_drain": ("fairlot node list",),
+    "reservations": ("fairlot reservation list",),
+    "reservation": ("fairlot reservation show {pk}", "fairlot reservation cancel {pk}"),
+    "reservation_new": (
+        "fairlot reservation create CLUSTER TEAM --name course --gpu-type V100 --gpus 4 --from 2027-01-04T08:00Z"
+        " --until 2027-01-04T12:00Z --dry-run",
+    ),
     "admin_announcements": (
         "fairlot announcement list --all",
         "fairlot announcement create 'Maintenance on Monday'",

@@ -31,7 +31,8 @@ CHANGES_EVERY_CLUSTER = {
     "tenant.set_trade_limits", "user.deactivate", "user.reactivate", "user.set_job_order",
 }  # fmt: skip
 CHANGES_ITS_CLUSTER = {
-    "cluster.attach", "cluster.attach_again", "cluster.pause", "cluster.replace_kubeconfig", "cluster.resume",
+    "advance.cancel", "advance.change", "advance.create", "cluster.attach",
+    "cluster.attach_again", "cluster.pause", "cluster.replace_kubeconfig", "cluster.resume",
     "cluster.update", "job.cancel", "job.edit", "job.preemptible", "job.try_now", "node.declare", "node.drain",
     "node.drain_deadline", "node.remove", "node.return",
 }  # fmt: skip

@@ -22,6 +22,7 @@ SHORT: Mapping[int, str] = {
     Reason.CLUSTER_PAUSED: "cluster paused",
     Reason.BACKING_OFF: "start failed, retrying",
     Reason.RETRYING: "program failed, retrying",
+    Reason.RESERVED: "GPUs reserved in advance",
     Reason.BORROWED_ENOUGH: "borrowing limit reached",
     Reason.PREEMPTIBLE: "no free GPUs for preemptible jobs",
     Reason.TEAM_ARCHIVED: "team archived",

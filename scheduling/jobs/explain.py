@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 
 import numpy as np
@@ -18,8 +19,21 @@ from fairshare.reasons import hardware_reason
 from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.core.reason_labels import SHORT
 from scheduling.limits.blocking import AT_ONCE, Binding
-from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, ShareBalance
+from scheduling.models import (
+    AdvanceReservation,
+    AdvanceWindow,
+    Cluster,
+    HeldGpu,
+    Job,
+    JobEvent,
+    Lease,
+    Node,
+    ShareBalance,
+)
+from scheduling.shares.advance import windows_near
 from scheduling.spec.retries import Retries
+
+MOST_WINDOWS = 3  # windows of advance reservations that an explanation names
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +146,8 @@ class Explainer:
                 sentence = f"{why_owner_may_not(job.owner, job.tenant)}; the job does not run."
             case Reason.PLACE_LOST:
                 sentence = self._place_lost(job)
+            case Reason.RESERVED:
+                sentence = self._reserved(job)
             case _:
                 sentence = self._not_now(job, reason, self._limits.in_words(job, binding))
         helps = self._limits.when(job, binding) or _UNBLOCK.get(reason, ())
@@ -262,6 +278,29 @@ class Explainer:
             case _:
                 return "The job waits for the next round."
 
+    @cached_property
+    def _windows(self) -> list[tuple[AdvanceWindow, bool]]:
+        """Returns the windows of advance reservations that are open or come soon, and whether the reader may know whose
+        they are."""
+        found = windows_near(self.cluster, self._limits.now)
+        ids = [one.reservation_id for one in found]
+        seen = AdvanceReservation.objects.filter(pk__in=ids)
+        known = set(seen.visible_to(self.reader).values_list("pk", flat=True)) if self.reader else set()
+        return [(one, one.reservation_id in known) for one in found]
+
+    def _reserved(self, job: Job) -> str:
+        """Returns a sentence that names the advance reservations which have GPUs that the job could use."""
+        generations = {node.generation_id for node in self.accepted(job)}
+        told = [
+            _window_in_words(one, is_known=is_known)
+            for one, is_known in self._windows
+            if one.reservation.generation_id in generations
+            and not job.tenant.path.startswith(one.reservation.tenant.path)
+        ]
+        if not told:
+            return "GPUs that the job could use were reserved in advance; the next round checks again."
+        return f"GPUs that the job could use are reserved in advance: {'; '.join(told[:MOST_WINDOWS])}."
+
     @staticmethod
     def _place_lost(job: Job) -> str:
         told = job.events.filter(kind=JobEvent.PLACE_LOST).last()
@@ -359,6 +398,17 @@ def explain(job: Job, *, reader: User | None = None) -> Explanation:
     return Explainer(job.cluster, reader).explain(job)
 
 
+def _window_in_words(window: AdvanceWindow, *, is_known: bool) -> str:
+    reservation = window.reservation
+    gpus = counted(reservation.gpus, f"{reservation.generation.name} GPU")
+    whose = f"for {reservation.tenant.name} (“{reservation.name}”)" if is_known else "for another team"
+    return f"{gpus} {whose} from {_utc(window.begins)} to {_utc(window.ends)} UTC"
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
 def _starts_again(job: Job, reason: Reason) -> str:
     """Returns a sentence about a job that waits because its program (RETRYING) or its last start (BACKING_OFF)
     failed."""
@@ -415,6 +465,9 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
         " member.",
     ),
     Reason.SHARE_IN_USE: ("The team's tickets decide when it is the job's turn.",),
+    Reason.RESERVED: (
+        "The job starts when the window of the advance reservation is over, or on other GPUs.",
+    ),
     Reason.FRAGMENTED: ("The job may start sooner with more workers that have fewer GPUs each.",),
 }
 

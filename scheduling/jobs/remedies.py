@@ -342,6 +342,7 @@ _OF_REASONS = {
     Reason.HOURS_SPENT: (_Finder.raise_managers_limit, _Finder.ask_for_limit, _Finder.other_team),
     Reason.BORROWED_ENOUGH: (_Finder.every_type, _Finder.ask_for_limit),
     Reason.SHARE_IN_USE: (_Finder.every_type, _Finder.ask_for_tickets),
+    Reason.RESERVED: (_Finder.every_type,),
     Reason.OWN_JOBS_AHEAD: (_Finder.run_first, _Finder.every_type),
     Reason.FRAGMENTED: (_Finder.other_shape_now, _Finder.every_type),
     Reason.NODES_AWAY: (_Finder.every_type, _Finder.return_nodes),

@@ -1,5 +1,6 @@
 """Django models of clusters, nodes, jobs, leases, rounds, services, sessions, schedules and pending operations."""
 
+from scheduling.models.advance import AdvanceReservation, AdvanceWindow, ReservedNode
 from scheduling.models.announcements import Announcement, AnnouncementDismissal
 from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
 from scheduling.models.clusters import (
@@ -41,6 +42,8 @@ from scheduling.models.trade_limits import TradeLimit
 from scheduling.models.volumes import JobVolume, Volume
 
 __all__ = [
+    "AdvanceReservation",
+    "AdvanceWindow",
     "Announcement",
     "AnnouncementDismissal",
     "AnomalyHolder",
@@ -78,6 +81,7 @@ __all__ = [
     "PolicyState",
     "PreemptibleTime",
     "ProcesslessStretch",
+    "ReservedNode",
     "Round",
     "RoundRecord",
     "Schedule",

@@ -42,6 +42,7 @@ from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Roun
 from scheduling.models.event_codes import Cause, EventCode, Message
 from scheduling.rounds.builds import build_of
 from scheduling.rounds.notices import give_notice, notices_over
+from scheduling.shares.advance import seconds_to_next_edge
 from scheduling.shares.intervals import describe_shares, end_shares, save_shares, settle_shares
 from scheduling.shares.preemptible import note_preemptible
 from scheduling.shares.situations import (
@@ -167,8 +168,9 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
     decide_ms = stopwatch.lap_ms()
     if decision.remark is not None:
         logger.warning("%s, round %s: %s", cluster, cluster.round_number + 1, decision.remark)
-    asks = decision.ask_again
-    cluster.ask_again_at = None if asks is None else now + timedelta(seconds=asks)
+    asks = [decision.ask_again, seconds_to_next_edge(snapshot)]
+    soonest = min((one for one in asks if one is not None), default=None)
+    cluster.ask_again_at = None if soonest is None else now + timedelta(seconds=soonest)
     cluster.round_number += 1
     commit = _Commit(cluster, snapshot, legend, decision, now)
     started, stopped = commit.apply()

@@ -35,6 +35,7 @@ from fairshare.tree import Tree
 from scheduling.limits.caps import RoundLimits
 from scheduling.limits.trade_limits import read_trade_limits
 from scheduling.models import Cluster, HeldGpu, Job, JobLabel, JobSpeed, Lease, Node, ShareBalance
+from scheduling.shares.advance import latest_ends_of_sessions, read_advance
 
 DEFAULT_TICKETS = 100.0
 RATE_DIGITS = 3
@@ -200,10 +201,14 @@ def _read_snapshot(
         reasons=jobs.reason,
         limits=limits,
     )
+    advance = read_advance(cluster, legend.nodes, legend.accounts, now=now)
+    their_jobs = _read_jobs(cluster, jobs, account, legend, accounts=accounts, now=now)
+    if advance is not None and jobs.keeps.any():
+        their_jobs = replace(their_jobs, until=latest_ends_of_sessions(cluster, legend.jobs, now=now))
     snapshot = fs.Snapshot(
         cluster=_hardware(cluster, nodes, column, generation_names),
         accounts=accounts.arrays,
-        jobs=_read_jobs(cluster, jobs, account, legend, accounts=accounts, now=now),
+        jobs=their_jobs,
         settings=fs.Settings(
             quantum=cluster.effective_quantum,
             ordering=fs_ordering(cluster),
@@ -212,6 +217,7 @@ def _read_snapshot(
             switch_cost=cluster.switch_seconds,
         ),
         now=now.timestamp(),
+        advance=advance,
     )
     return snapshot, legend
 
@@ -554,6 +560,7 @@ def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs
         submitted=None if jobs.submitted is None else np.append(jobs.submitted, snapshot.now),
         expected=_with_one(jobs.expected, jobs, job.expected_seconds, without=np.nan),
         deadline=_with_one(jobs.deadline, jobs, deadline, without=np.inf),
+        until=_with_one(jobs.until, jobs, None, without=np.inf),
         **_bounds_with(jobs, job),
     )
     return _without_spent_hours(replace(snapshot, accounts=accounts, jobs=jobs), legend, keys)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 import yaml
 
+from accounting.core.clock import now_from_database
 from accounting.models import Membership, Quota, Request
 from scheduling.models import Job, Node, Schedule, Secret, Service
 from tests.portal.scene import Scene, with_a_session
@@ -252,3 +254,18 @@ def test_the_api_is_called_with_a_query_and_a_body(scene: Scene, fairlot) -> Non
     assert json.loads(fairlot(bob, "api", "POST", "jobs", "-d", "-", input=body).stdout)["name"] == "raw"
     assert fairlot(bob, "api", "POST", "jobs", "-d", "-", input="{").exit_code == 2
     assert fairlot(bob, "api", "GET", "/moons").exit_code == 4
+
+
+def test_gpus_are_reserved_in_advance(scene: Scene, fairlot) -> None:
+    olga = scene.people.olga
+    begins = now_from_database() + timedelta(days=1)
+    asked = ["reservation", "create", "lab", "bio", "--name", "course", "--gpu-type", "V100", "--gpus", 2, "--from",
+             begins.isoformat(), "--until", (begins + timedelta(hours=1)).isoformat()]  # fmt: skip
+    tried = fairlot(olga, *asked, "--dry-run").stdout
+    assert "2 " in tried
+    assert scene.job.name in tried
+    made = fairlot(olga, *asked, "-o", "name").stdout.strip()
+    assert made in fairlot(scene.people.charlie, "reservation", "list", "-o", "name").stdout.split()
+    assert "v100-0 (2)" in fairlot(olga, "reservation", "show", made).stdout
+    assert fairlot(olga, "reservation", "cancel", made).exit_code == 0
+    assert fairlot(scene.people.charlie, "reservation", "cancel", made).exit_code == 4

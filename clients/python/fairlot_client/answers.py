@@ -8,6 +8,25 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 
+class AdvanceReservation(TypedDict):
+    """An advance reservation. With `dry_run`, `id` is null and `effect` says whom it would hit."""
+
+    id: int | None
+    name: str
+    state: str
+    cluster: str
+    team: str
+    generation: str
+    gpus: int
+    nodes: dict[str, int]
+    lends: bool
+    begins: str
+    ends: str
+    weekly_until: str | None
+    windows: list[ReservationWindow]
+    effect: ReservationEffect | None
+
+
 class Allocation(TypedDict):
     """GPUs of one node that are allocated to one job. The caller may see the job."""
 
@@ -321,6 +340,12 @@ class DrainedNodes(TypedDict):
     nodes: list[NodeState]
 
 
+class EntitlementLoss(TypedDict):
+    team: str
+    entitled: float
+    less: float
+
+
 class Event(TypedDict):
     id: int
     at: str
@@ -505,6 +530,15 @@ class HeldOfGeneration(TypedDict):
     jobs: int | None
     generation: str
     entitled: float | None
+
+
+class HitJob(TypedDict):
+    id: int
+    name: str
+    team: str
+    owner: str
+    gpus: int
+    ends: str | None
 
 
 class Holder(TypedDict):
@@ -1011,6 +1045,22 @@ class Request(TypedDict):
     overtaken_at: str | None
     ended_at: str | None
     ending: str
+
+
+class ReservationEffect(TypedDict):
+    """Whom a reservation would hit now."""
+
+    gpu_hours: float
+    most_cost: str
+    running: list[HitJob]
+    hidden: int
+    waiting: list[WaitingJobs]
+    losses: list[EntitlementLoss]
+
+
+class ReservationWindow(TypedDict):
+    begins: str
+    ends: str
 
 
 class Rule(TypedDict):
@@ -1611,6 +1661,11 @@ class Volume(TypedDict):
     team: str
     read_only: bool
     created_at: str
+
+
+class WaitingJobs(TypedDict):
+    team: str
+    jobs: int
 
 
 class WhoHolds(TypedDict):

@@ -2051,6 +2051,101 @@ def dismiss_announcement(announcement_id: int) -> Call[None]:
     return Call("POST", filled("/announcements/{announcement_id}/dismiss", announcement_id=announcement_id))
 
 
+def list_advance_reservations() -> Call[list[answers.AdvanceReservation]]:
+    """Returns the advance reservations of the caller's teams, latest first; for operators, of all teams."""
+    return Call("GET", "/advance-reservations")
+
+
+def get_advance_reservation(reservation_id: int) -> Call[answers.AdvanceReservation]:
+    """Returns one advance reservation."""
+    return Call("GET", filled("/advance-reservations/{reservation_id}", reservation_id=reservation_id))
+
+
+def create_advance_reservation(
+    *,
+    name: str,
+    team: str,
+    generation: str,
+    begins: str,
+    ends: str,
+    cluster: str,
+    gpus: int | Unset | None = UNSET,
+    nodes: list[str] | Unset = UNSET,
+    weekly_until: str | Unset | None = UNSET,
+    zone: str | Unset = UNSET,
+    lends: bool | Unset = UNSET,
+    dry_run: bool | Unset = UNSET,
+) -> Call[answers.AdvanceReservation]:
+    """Reserves GPUs for a team.
+
+    With `dry_run`, answers 200 and says whom it would hit. For operators.
+    """
+    return Call(
+        "POST",
+        "/advance-reservations",
+        body=set_fields(
+            name=name,
+            team=team,
+            generation=generation,
+            begins=begins,
+            ends=ends,
+            gpus=gpus,
+            nodes=nodes,
+            weekly_until=weekly_until,
+            zone=zone,
+            lends=lends,
+            dry_run=dry_run,
+            cluster=cluster,
+        ),
+    )
+
+
+def change_advance_reservation(
+    reservation_id: int,
+    *,
+    name: str,
+    team: str,
+    generation: str,
+    begins: str,
+    ends: str,
+    gpus: int | Unset | None = UNSET,
+    nodes: list[str] | Unset = UNSET,
+    weekly_until: str | Unset | None = UNSET,
+    zone: str | Unset = UNSET,
+    lends: bool | Unset = UNSET,
+    dry_run: bool | Unset = UNSET,
+) -> Call[answers.AdvanceReservation]:
+    """Replaces the terms of an advance reservation from now on.
+
+    For operators.
+    """
+    return Call(
+        "PUT",
+        filled("/advance-reservations/{reservation_id}", reservation_id=reservation_id),
+        body=set_fields(
+            name=name,
+            team=team,
+            generation=generation,
+            begins=begins,
+            ends=ends,
+            gpus=gpus,
+            nodes=nodes,
+            weekly_until=weekly_until,
+            zone=zone,
+            lends=lends,
+            dry_run=dry_run,
+        ),
+    )
+
+
+def cancel_advance_reservation(reservation_id: int) -> Call[None]:
+    """Cancels an advance reservation: an open window ends now, and later ones do not come.
+
+    For operators.
+    """
+    return Call("DELETE", filled("/advance-reservations/{reservation_id}", reservation_id=reservation_id))
+
+
 def create_team(
     *, parent: str | None, tickets: int, name: str, dry_run: bool | Unset = UNSET
 ) -> Call[answers.TeamChange]:
@@ -2679,6 +2774,11 @@ class Operations:
     change_announcement = Method(change_announcement)
     withdraw_announcement = Method(withdraw_announcement)
     dismiss_announcement = Method(dismiss_announcement)
+    list_advance_reservations = Method(list_advance_reservations)
+    get_advance_reservation = Method(get_advance_reservation)
+    create_advance_reservation = Method(create_advance_reservation)
+    change_advance_reservation = Method(change_advance_reservation)
+    cancel_advance_reservation = Method(cancel_advance_reservation)
     create_team = Method(create_team)
     set_team_tickets = Method(set_team_tickets)
     move_team = Method(move_team)

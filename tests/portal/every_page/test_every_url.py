@@ -5,16 +5,20 @@ A URL that the table lacks fails a test.
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from django.http import HttpResponseBase
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
+from accounting.core.clock import now_from_database
 from accounting.models import User
 from portal.docs.help import entry_for
+from scheduling.advance.actions import reserve_in_advance
+from scheduling.advance.drafts import Terms
 from scheduling.announcements.actions import announce
-from scheduling.models import Announcement, Draft, Pipeline, Session, Sweep
+from scheduling.models import AdvanceReservation, Announcement, Draft, Pipeline, Session, Sweep
 from tests.portal.scene import SECRETS, Scene, with_a_session
 
 ANONYMOUS, ALICE, BOB, CHARLIE, OLGA, ADA = WHO = ("anonymous", "alice", "bob", "charlie", "olga", "ada")
@@ -259,6 +263,11 @@ EXPECTED: dict[str, dict[str, int]] = {
     "admin_cluster_volume_withdraw": OPERATORS_POSTED,
     "admin_nodes": OPERATORS,
     "admin_node_drain": OPERATORS,
+    "reservations": PAGE,
+    "reservation": ASTRO,
+    "reservation_new": OPERATORS,
+    "reservation_change": OPERATORS_POSTED,
+    "reservation_cancel": OPERATORS_POSTED,
     "admin_announcements": OPERATORS,
     "admin_announcement": OPERATORS,
     "admin_announcement_create": OPERATORS_POSTED,
@@ -354,6 +363,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:cluster_standalone_pods_at_old_path": API_POSTED,
     "api-1:cluster_detach": API_POSTED,
     "api-1:node_drain": API_OPERATORS,
+    "api-1:advance_reservations": API,
+    "api-1:advance_reservation": API_ASTRO,
     "api-1:announcements": API,
     "api-1:announcements?every=true": API_OPERATORS,
     "api-1:announcement": API_POSTED,
@@ -490,6 +501,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "draft": Draft.objects.get().pk,
         "invitation": 1,
         "announcement": announcement_in(scene),
+        "reservation": reservation_in(scene),
         "unsubscribe": 1,
         "notification": 1,
         "node": scene.node.pk, "cluster": scene.world.cluster.pk, "settings": scene.world.cluster.pk,
@@ -526,6 +538,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "subscription_id": 1,
         "invitation_id": 1,
         "announcement_id": announcement_in(scene),
+        "reservation_id": reservation_in(scene),
         "token": "unknown",
         "request_id": scene.request.pk,
         "analysis_id": 1,
@@ -533,6 +546,24 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "form": "jobs.csv" if "export" in name else "csv",
     }
     return {asked: known[asked] for asked in pattern.pattern.regex.groupindex}
+
+
+def reservation_in(scene: Scene) -> int:
+    """Returns the key of an advance reservation for Astro, which it makes if there is none."""
+    found = AdvanceReservation.objects.first()
+    if found is None:
+        begins = now_from_database() + timedelta(days=2)
+        terms = Terms(
+            name="supernova course",
+            tenant=scene.people.astro,
+            generation=scene.people.v100,
+            begins=begins,
+            ends=begins + timedelta(hours=1),
+            gpus=1,
+        )
+        cluster = scene.world.cluster
+        found = reserve_in_advance(actor=scene.people.olga, cluster=cluster, terms=terms)
+    return found.pk
 
 
 def announcement_in(scene: Scene) -> int:

@@ -19,6 +19,7 @@ from fairlot_client.cli.commands import (
     pipelines,
     programs,
     reports,
+    reservations,
     sweeps,
 )
 from fairlot_client.cli.commands.completion import completion
@@ -69,6 +70,7 @@ for _command in (
     cluster.node,
     cluster.cluster,
     announcements.announcement,
+    reservations.reservation,
     reports.share,
     reports.trades,
     reports.usage,
