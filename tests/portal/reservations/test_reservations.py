@@ -20,7 +20,7 @@ def shown(response) -> str:
 def form(scene: Scene, **other: object) -> dict[str, object]:
     begins = now_from_database() + timedelta(days=1)
     return {
-        "name": "course",
+        "name": "robotics",
         "team": scene.people.bio.pk,
         "cluster": scene.world.cluster.pk,
         "generation": scene.people.v100.pk,
@@ -44,8 +44,8 @@ def test_an_operator_previews_makes_changes_and_cancels(scene: Scene, browser_of
     assert (made.gpus, made.lends, made.tenant) == (2, True, scene.people.bio)
     refused = olga.post("/reservations/new/", form(scene, gpus="9"))
     assert (refused.status_code, "that no other reservation has" in shown(refused)) == (422, True)
-    assert "course" in shown(browser_of(scene.people.charlie).get("/reservations/"))
-    assert "course" not in shown(browser_of(scene.people.bob).get("/reservations/"))
+    assert "robotics" in shown(browser_of(scene.people.charlie).get("/reservations/"))
+    assert "robotics" not in shown(browser_of(scene.people.bob).get("/reservations/"))
     assert browser_of(scene.people.bob).get(f"/reservations/{made.pk}/").status_code == 404
     other = form(scene, gpus="3", name="longer course")
     assert "3 of 4" in shown(olga.post(f"/reservations/{made.pk}/change/", other))
@@ -60,7 +60,7 @@ def test_an_operator_previews_makes_changes_and_cancels(scene: Scene, browser_of
 def asked(scene: Scene, **other: object) -> dict[str, object]:
     begins = now_from_database() + timedelta(days=1)
     return {
-        "name": "course",
+        "name": "robotics",
         "team": "bio",
         "cluster": scene.world.cluster.name,
         "generation": "V100",
