@@ -70,8 +70,9 @@ QUERIES: dict[str, int | range] = {
 # The queries of each page, by its URL name, when an admin opens the page for the second time. One of them reads the
 # announcements to the reader.
 PAGES: dict[str, range] = {
-    # Seven of these read the cards: unread failures, idle GPUs with the clock, holders, nodes, requests and anomalies.
-    "home": up_to(20),
+    # Eight of these read the cards: unread failures, drafts, idle GPUs with the clock, holders, nodes, requests and
+    # anomalies.
+    "home": up_to(21),
     "preferences": up_to(6),
     "tokens": up_to(5),
     "notifications": up_to(5),

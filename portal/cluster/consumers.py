@@ -81,7 +81,7 @@ def _jobs_of(one: Consumer, begins: datetime, ends: datetime) -> str:
     query = QueryDict(mutable=True)
     query["team"] = one.slug
     if one.user is not None:
-        query.update({"q": one.user, "kind": "all"})
+        query.update({"owner": one.user, "kind": "all"})
         return f"{reverse('jobs')}?{query.urlencode()}"
     query.update({"by": "job", "period": "dates", "from": f"{begins:%Y-%m-%d}", "to": f"{ends:%Y-%m-%d}"})
     return f"{reverse('usage')}?{query.urlencode()}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlencode
 
 from django.db.models import QuerySet
 from django.urls import reverse
@@ -19,9 +20,10 @@ from accounting.models.notifications import EventKind
 from accounting.models.tenants import ids_with_role
 from portal import wording
 from portal.reports.idle import idle_now
+from portal.submit.keeping import address_of
 from scheduling.idle.steps import STALE
 from scheduling.limits.budget_status import outlooks
-from scheduling.models import Cluster, Node, SharingAnalysis, SharingAnomaly
+from scheduling.models import Cluster, Draft, Node, SharingAnalysis, SharingAnomaly
 from scheduling.reports.holders import Holder, Narrow, top_holders
 
 ROWS = 3
@@ -93,6 +95,17 @@ def _of_member(user: User) -> Iterator[Card]:
         "Unread notifications",
         "new failures",
     )
+    drafts = Draft.objects.visible_to(user).defer("content").order_by("-saved_at", "-pk")
+    kept = list(drafts[: ROWS + 1])
+    yield Card(
+        "Drafts",
+        "file",
+        len(kept) if len(kept) <= ROWS else drafts.count(),
+        [Row(str(one), one.get_kind_display(), address_of(one)) for one in kept[:ROWS]],
+        reverse("drafts"),
+        "All drafts",
+        "drafts",
+    )
     invited = list(_invitations(user))
     yield Card(
         "Invitations to answer",
@@ -153,7 +166,8 @@ def _held(one: Holder) -> str:
 
 
 def _jobs(one: Holder) -> str:
-    return f"{reverse('jobs')}?team={one.slug}&kind=all&state=running"
+    chosen = {"team": one.slug, "owner": one.user, "kind": "all", "state": "running"}
+    return f"{reverse('jobs')}?{urlencode({name: value for name, value in chosen.items() if value})}"
 
 
 def _requests(requests: QuerySet[Request], title: str) -> Card:

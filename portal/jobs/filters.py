@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple, Self
+from urllib.parse import urlencode
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import QueryDict
+from django.urls import reverse
+from django.utils.timezone import localtime, now
 
 from accounting.core.numbers import read_key
+from accounting.core.wording import to_the_second
 from accounting.models import Generation, Tenant, User
 from portal.jobs.columns import COLUMNS as LIST
 from portal.jobs.columns import GPUS, NOW_ON
@@ -82,6 +86,7 @@ COLUMNS = (
 TITLES = {
     "q": "Search", "state": "State", "owner": "Owner", "team": "Team", "generation": "GPU type", "kind": "Kind",
     "label": "Label", "preemptible": "Sharing", "service": "Service", "sweep": "Sweep", "pipeline": "Pipeline",
+    "held": "Held GPUs",
 }  # fmt: skip
 MOST_LABELS = 10
 # What a saved view keeps of the address of the list.
@@ -101,6 +106,7 @@ class JobFilter:
     service: str = ""  # key of the service whose replicas are listed
     sweep: str = ""  # key of the sweep whose jobs are listed
     pipeline: str = ""  # key of the pipeline whose jobs are listed
+    held: str = ""  # "begin/end" of the period in which jobs held GPUs, in ISO format
     label: tuple[str, ...] = ()  # each "key=value", or "key" for any value; a job must have all of them
     preemptible: bool = False  # whether only preemptible jobs are listed
     sort: str = USUAL_SORT
@@ -116,13 +122,15 @@ class JobFilter:
         )
         columns = [key for key in get.get("columns", "").split(",") if key]
         unknown = ",".join(key for key in columns if not LIST.find(key))
+        held = get.get("held", "")
         known = {
             "column": not unknown,
+            "period": not held or period_of(held) is not None,
             "kind": kind in {"", ALL, *Job.Kind.values},
             "state": state in GROUPS or state in S.values or not state,
             "order": LIST.sorts_by(sort),
         }
-        asked = {"column": unknown, "state": state, "order": sort, "kind": kind}
+        asked = {"column": unknown, "state": state, "order": sort, "kind": kind, "period": held}
         labels = dict.fromkeys(text.strip()[:400] for text in get.getlist("label"))
         return cls(
             q=get.get("q", "").strip()[:200],
@@ -133,6 +141,7 @@ class JobFilter:
             kind=kind if known["kind"] else "",
             label=tuple(filter(None, labels))[:MOST_LABELS],
             preemptible=get.get("preemptible") == "true",
+            held=held if known["period"] else "",
             service=service if read_key(service) else "",
             sweep=sweep if read_key(sweep) else "",
             pipeline=pipeline if read_key(pipeline) else "",
@@ -157,6 +166,10 @@ class JobFilter:
         found = []
         for name, title in TITLES.items():
             value = getattr(self, name)
+            if name == "held" and (period := period_of(value)):
+                begins, ends = (to_the_second(localtime(one), now()) for one in period)
+                found.append(Chip(name, value, title, f"{begins} to {ends}"))
+                continue
             if name == "preemptible":
                 found += [Chip(name, "true", title, "Preemptible")] if value else []
                 continue
@@ -194,7 +207,9 @@ class JobFilter:
         if self.team and user:
             roots = Tenant.objects.visible_to(user).filter(slug=self.team).values("pk")
             jobs = jobs.filter(tenant__in=Tenant.objects.subtree_of(roots))
-        if self.generation:
+        if period := period_of(self.held):
+            jobs = jobs.filter(held_gpus_in(period, self.generation))
+        elif self.generation:
             jobs = jobs.filter(of_generation(self.generation))
         return jobs
 
@@ -206,6 +221,37 @@ class JobFilter:
 def states_of(text: str) -> Sequence[str]:
     """Returns the states that the name of a state, or of a group of states, means."""
     return GROUPS[text][1] if text in GROUPS else [text]
+
+
+def period_of(text: str) -> tuple[datetime, datetime] | None:
+    """Returns the period (begin, end) in a text such as "2026-11-27T10:00:00Z/2026-11-27T11:00:00Z".
+
+    Returns None for an empty text, and for one that is no such period.
+    """
+    try:
+        begins, ends = map(datetime.fromisoformat, text.split("/"))
+    except ValueError:
+        return None
+    if not (begins.tzinfo and ends.tzinfo and begins.year >= 2000 and ends.year <= 2200):
+        return None
+    return (begins, ends) if begins < ends else None
+
+
+def held_gpus_in(period: tuple[datetime, datetime], generation: str = "") -> Exists:
+    """Returns the condition that a job held GPUs in the period; with `generation`, GPUs of this type."""
+    begins, ends = period
+    held = Lease.objects.filter(job=OuterRef("pk"), held_from__lt=ends)
+    if generation:
+        held = held.filter(generation__name=generation)
+    return Exists(held.filter(Q(held_until=None) | Q(held_until__gt=begins)))
+
+
+def jobs_in(begins: datetime, ends: datetime, *, team: str = "", generation: str = "") -> str:
+    """Returns the address of the list of jobs that held GPUs in a period, for charts that lead to the jobs behind a
+    value."""
+    held = "/".join(one.astimezone(UTC).isoformat(timespec="seconds") for one in (begins, ends))
+    chosen = {"kind": ALL, "held": held, "team": team, "generation": generation}
+    return f"{reverse('jobs')}?{urlencode({name: value for name, value in chosen.items() if value})}"
 
 
 def of_generation(name: str) -> Q:

@@ -12,16 +12,20 @@ from itertools import takewhile
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
+from django.utils.timezone import localtime
 from django.views.decorators.http import require_safe
 
 from accounting import actions
 from accounting.core.consistent_read import consistent_read
 from accounting.core.name_order import by_name
+from accounting.core.wording import fixed
 from accounting.models import Generation, ReportSubscription, Tenant, User
 from portal.access import permitted, posted_from
 from portal.forms.fields import Exact
 from portal.forms.form import Form
 from portal.forms.posting import perform
+from portal.jobs.filters import jobs_in
+from portal.marks import columns
 from portal.reports.by_mail import by_mail
 from portal.reports.fairness_tables import COLUMNS, FairnessReport, fairness_document
 from portal.reports.formats import answer
@@ -122,6 +126,10 @@ def fairness(request: UserRequest) -> HttpResponse:
     return _page(request)
 
 
+def _index(value: float | None) -> str:
+    return "unknown" if value is None else fixed(value, 3)
+
+
 def _page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     report = read_fairness(request.user, request.GET, is_page=True)
     chart = draw_indices(
@@ -132,6 +140,14 @@ def _page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     )
     context = {
         "report": report,
+        "marks": columns(
+            (
+                f"{localtime(one.begins):%-d %b %H:%M} to {localtime(one.ends):%-d %b %H:%M}: Jain's index "
+                f"{_index(one.jain)}, worst-served ÷ best-served team {_index(one.max_min)}",
+                jobs_in(one.begins, one.ends, team=report.tenant.slug if report.tenant else ""),
+            )
+            for one in report.over_time
+        ),
         "tenants": list(Tenant.objects.visible_to(request.user).order_by(*by_name("name"))),
         "clusters": list(Cluster.objects.order_by(*by_name("name"))),
         "tenant": report.tenant,

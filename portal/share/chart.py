@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
+from accounting.core.wording import fixed
 from portal.axis import Axis, Mark, axis
+from portal.jobs.filters import jobs_in
+from portal.marks import ChartMark, columns
 from scheduling.core.amounts import Amounts
 from scheduling.shares.series import Series
 
 HEIGHT = 1000
 ABOVE = ("own", "bought", "borrowed")  # received GPU time, by origin
+ALWAYS = ("entitled", "received")  # said of each point, also if they are 0
 BELOW = ("lent", "sold", "unused")  # entitled GPU time that the team did not use
 LABELS = {
     "own": "GPUs received from the team's own share",
@@ -44,6 +49,17 @@ class Chart:
     scale: Axis
     width: int
     height: int = HEIGHT
+
+    def marks(self, times: Sequence[datetime], ends: datetime, *, team: str) -> list[ChartMark]:
+        """Returns a mark for each point, with its average numbers of GPUs and the address of the jobs behind it.
+
+        `times`: the begin of each point; the last one lasts until `ends`. `team`: the slug of the team.
+        """
+        kind = self.series.generation.name
+        bounds = zip(times, [*times[1:], ends], self.series.points, strict=True)
+        return columns(
+            (_in_words(a, b, at), jobs_in(a, b, team=team, generation=kind)) for a, b, at in bounds
+        )
 
     @property
     def ticks(self) -> list[tuple[Mark, float]]:
@@ -78,6 +94,15 @@ def draw(series: Series, *, seconds_per_point: float) -> Chart:
         *_layers(parts, BELOW, sign=-1, y=y),
     ]
     return Chart(series, layers, _line([y(value) for value in entitled]), scale, len(series.points))
+
+
+def _in_words(begins: datetime, ends: datetime, point: Amounts) -> str:
+    seconds = (ends - begins).total_seconds()
+    parts = {"entitled": point.entitled, "received": point.received, **_split(point)}
+    words = [
+        f"{name} {fixed(amount / seconds, 1)}" for name, amount in parts.items() if amount or name in ALWAYS
+    ]
+    return f"{begins:%-d %b %H:%M} to {ends:%H:%M}, GPUs: {', '.join(words)}"
 
 
 def height_of(part: float) -> float:

@@ -72,7 +72,10 @@ def _shared(request: UserRequest, tenant: Tenant, visible: list[Tenant], cluster
         "may_limit": may_limit(request.user, tenant),
         "periods": PERIODS,
         "period": period,
-        "charts": [draw(one, seconds_per_point=period.seconds / POINTS) for one in series],
+        "charts": [
+            (chart, chart.marks(times, localtime(period.ends), team=tenant.slug))
+            for chart in (draw(one, seconds_per_point=period.seconds / POINTS) for one in series)
+        ],
         "total": sum((one.total for one in series), Amounts()),
         "owed": sum(one.owed for one in series),
         "times": times,

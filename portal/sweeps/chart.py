@@ -10,6 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.urls import reverse
+
+from portal.marks import ChartMark
 from scheduling.models import Sweep, SweepMember
 from scheduling.sweeps.parameters import Value, text_of
 from scheduling.sweeps.tables import best_first
@@ -77,10 +80,12 @@ class Axis:
 class Chart:
     axes: list[Axis]
     lines: list[tuple[str, bool]]  # path, and whether the member is one of the best
+    marks: list[ChartMark]  # one for each member, the best first
     drawn: int
     best: int
     width: int = WIDTH
     height: int = HEIGHT
+    box: str = f"0 0 {WIDTH} {HEIGHT}"
 
 
 def draw(sweep: Sweep) -> Chart | None:
@@ -111,7 +116,23 @@ def draw(sweep: Sweep) -> Chart | None:
     paths = [_path([column[row] for column in columns]) for row in range(len(members))]
     # The best lines are drawn last, above the others.
     lines = [(path, row < best) for row, path in reversed(list(enumerate(paths)))]
-    return Chart(axes, lines, len(members), best)
+    marks = [
+        ChartMark(_in_words(member, sweep), href=_address(member, sweep), path=path)
+        for member, path in zip(members, paths, strict=True)
+    ]
+    return Chart(axes, lines, marks, len(members), best)
+
+
+def _in_words(member: SweepMember, sweep: Sweep) -> str:
+    values = {name: text_of(member.parameters[name]) for name in sweep.names[:MOST_AXES]}
+    told = [f"{name} {value}" for name, value in values.items()]
+    return (
+        f"Member {member.index}: {', '.join([*told, f'{sweep.metric} {member.metrics[sweep.metric]:.4g}'])}"
+    )
+
+
+def _address(member: SweepMember, sweep: Sweep) -> str:
+    return reverse("job", args=[member.job_id]) if member.job_id else reverse("sweep", args=[sweep.pk])
 
 
 def _of_parameter(name: str, members: Sequence[SweepMember]) -> Scale:

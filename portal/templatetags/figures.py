@@ -14,7 +14,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from accounting.core import wording as amounts
-from portal.templatetags.fairlot import gpu_hours, moment
+from portal.marks import ChartMark
+from portal.templatetags.fairlot import gpu_hours, gpu_time, moment
 from scheduling.core.amounts import Amounts
 
 register = template.Library()
@@ -85,6 +86,56 @@ def share_rows(times: Iterable[str], points: Iterable[Amounts]) -> SafeString:
             for time, at in zip(times, points, strict=True)
         )
     )
+
+
+@register.simple_tag
+def chart_marks(
+    marks: Iterable[ChartMark], label: str, plot: str = "0 0 100% 100%", box: str = ""
+) -> SafeString:
+    """Renders the marks of a chart, above its picture. portal/marks.py says what they are.
+
+    - `label`: the name of the group of marks.
+    - `plot`: the place of the plot in the picture, as x, y, width and height.
+    - `box`: the view box of marks that are paths.
+
+    The HTML is built here and not in a template, because a chart has up to hundreds of marks.
+    """
+    shown = SafeString("".join(_mark(mark, place) for place, mark in enumerate(marks)))
+    stretched = format_html(' viewBox="{}" preserveAspectRatio="none"', box) if box else ""
+    return format_html(
+        '<svg class="chart-marks" role="group" aria-label="{}" width="100%" height="100%">'
+        '<svg x="{}" y="{}" width="{}" height="{}"{}>{}</svg></svg>',
+        label, *plot.split(), stretched, shown,
+    )  # fmt: skip
+
+
+def _mark(mark: ChartMark, place: int) -> str:
+    tab = 0 if place == 0 else -1
+    shape = (
+        f'<path d="{escape(mark.path)}"/>'
+        if mark.path
+        else f'<rect x="{mark.x}" y="{mark.y}" width="{mark.width}" height="{mark.height}"/>'
+    )
+    text = escape(mark.text)
+    if mark.href:
+        return f'<a data-mark tabindex="{tab}" href="{escape(mark.href)}" aria-label="{text}">{shape}</a>'
+    return f'<g data-mark tabindex="{tab}" role="img" aria-label="{text}">{shape}</g>'
+
+
+@register.filter
+def part_marks(
+    parts: Iterable[tuple[str, str, float, float | str, float | str]], name: str
+) -> list[ChartMark]:
+    """Returns the marks of a bar. `parts` has (key, label, GPU-seconds, start, width), and `name` says whose bar it
+    is."""
+
+    def length(value: float | str) -> str:
+        return value if isinstance(value, str) else f"{value:.3f}%"
+
+    return [
+        ChartMark(f"{name}: {word} {gpu_time(seconds)}", x=length(at), width=length(width))
+        for _, word, seconds, at, width in parts
+    ]
 
 
 @register.filter

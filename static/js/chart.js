@@ -86,3 +86,50 @@ document.addEventListener("focusout", (event) => {
 new MutationObserver((changes) => {
   if (chosen !== null && changes.some((change) => change.attributeName !== "aria-valuetext")) show(chosen);
 }).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["data-values", "data-times"] });
+
+// Marks: each [data-mark] in a [data-marks] says its values in the chart's [data-mark-value] when it is pointed at or
+// has the focus. One mark of a chart is in the order of the Tab key; arrow keys, Home and End lead to the others.
+
+const markOf = (node) => node?.closest?.("[data-mark]") ?? null;
+const boxOf = (node) => node?.closest?.("[data-marks]") ?? null;
+
+function sayMark(box, mark) {
+  const line = box.querySelector("[data-mark-value]");
+  line.dataset.hint ??= line.textContent;
+  box.querySelector("[data-said]")?.removeAttribute("data-said");
+  mark?.setAttribute("data-said", "");
+  line.textContent = mark ? mark.getAttribute("aria-label") : line.dataset.hint;
+}
+
+document.addEventListener("pointerover", (event) => {
+  const mark = markOf(event.target);
+  if (mark) sayMark(boxOf(mark), mark);
+});
+document.addEventListener("pointerout", (event) => {
+  const box = boxOf(event.target);
+  if (box && markOf(event.target) && !markOf(event.relatedTarget)) sayMark(box, markOf(document.activeElement));
+});
+document.addEventListener("focusin", (event) => {
+  const mark = markOf(event.target);
+  if (!mark) return;
+  const box = boxOf(mark);
+  for (const other of box.querySelectorAll('[data-mark][tabindex="0"]')) other.setAttribute("tabindex", "-1");
+  mark.setAttribute("tabindex", "0");
+  sayMark(box, mark);
+});
+document.addEventListener("focusout", (event) => {
+  const mark = markOf(event.target);
+  if (mark && boxOf(event.relatedTarget) !== boxOf(mark)) sayMark(boxOf(mark), null);
+});
+document.addEventListener("keydown", (event) => {
+  const mark = markOf(event.target);
+  if (!mark || event.ctrlKey || event.altKey || event.metaKey) return;
+  const marks = [...boxOf(mark).querySelectorAll("[data-mark]")];
+  const now = marks.indexOf(mark);
+  const next = {
+    ArrowLeft: now - 1, ArrowUp: now - 1, ArrowRight: now + 1, ArrowDown: now + 1, Home: 0, End: marks.length - 1,
+  }[event.key];
+  if (next === undefined) return;
+  event.preventDefault();
+  marks[Math.min(Math.max(next, 0), marks.length - 1)].focus();
+});

@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from accounting.core.wording import percent
+from django.utils.timezone import localtime
+
+from accounting.core.wording import fixed, percent
 from accounting.reports.utilisation import Use
 from portal.axis import axis
+from portal.jobs.filters import jobs_in
+from portal.marks import ChartMark, columns
 from portal.reports.index_chart import IndexChart, draw_lines
 from portal.reports.operations.tables import WASTE_WORDS, WEEKDAYS, Demand, GpuHeld
 from scheduling.reports.job_waste import CAUSES, Wasted
@@ -40,6 +44,10 @@ class Week:
     rows: Sequence[tuple[str, int]]  # each weekday with the y position of its text
     columns: Sequence[tuple[str, float]]
     summary: str
+
+    @property
+    def marks(self) -> list[ChartMark]:
+        return heat_marks(self.cells)
 
     @property
     def height(self) -> int:
@@ -90,6 +98,26 @@ def draw_demand(demand: Sequence[Demand]) -> IndexChart:
     }
     most = max((value for values in series.values() for value in values if value is not None), default=0.0)
     return draw_lines(series, axis(0.0, round(most, 9)))
+
+
+def demand_marks(demand: Sequence[Demand]) -> list[ChartMark]:
+    """Returns a mark for each interval, with its average numbers of GPUs and the address of the jobs behind them."""
+    return columns((_in_words(one), jobs_in(one.begins, one.ends)) for one in demand)
+
+
+def _in_words(one: Demand) -> str:
+    gpus = ((name, _gpus(one, name)) for name in ("wanted", "usable", "held"))
+    words = ", ".join(f"{name} {'unknown' if value is None else fixed(value, 1)}" for name, value in gpus)
+    return f"{localtime(one.begins):%-d %b %H:%M} to {localtime(one.ends):%-d %b %H:%M}, GPUs: {words}"
+
+
+def heat_marks(cells: Sequence[HeatCell], height: int = ROW - 1) -> list[ChartMark]:
+    return [
+        ChartMark(
+            cell.title, x=f"{cell.x:.3f}%", width=f"{cell.width:.3f}%", y=str(cell.y), height=str(height)
+        )
+        for cell in cells
+    ]
 
 
 def _gpus(one: Demand, name: str) -> float | None:

@@ -21,7 +21,14 @@ from portal.reports.by_mail import by_mail
 from portal.reports.formats import Cell, Column, Document, Kind, Table, cut_note, shown
 from portal.reports.formats.document import NUMERIC
 from portal.reports.operations.files import OF_ONE_CLUSTER, operations_in_format, read_operations
-from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
+from portal.reports.operations.pictures import (
+    demand_marks,
+    draw_demand,
+    draw_week,
+    heat_marks,
+    node_cells,
+    waste_parts,
+)
 from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, ReportRequest
 from portal.reports.periods import LABELS
 from portal.templatetags.fairlot import gpu_hours
@@ -84,14 +91,23 @@ def operations(request: UserRequest, subject: str = "use") -> HttpResponse:
 
 def _pictures(subject: str, asked: ReportRequest) -> dict[str, Any]:
     if subject == "use":
-        return {"week": draw_week(asked.week), "demand": asked.demand, "chart": draw_demand(asked.demand)}
+        return {
+            "week": draw_week(asked.week),
+            "demand": asked.demand,
+            "chart": draw_demand(asked.demand),
+            "marks": demand_marks(asked.demand),
+        }
     if subject == "nodes":
         gpus = defaultdict(list)
         for one in asked.gpus:
             gpus[one.node.node_id].append(one)
         return {
             "page": asked.page_of_nodes,
-            "nodes": [(node, node_cells(gpus[node.node_id])) for node in asked.page_of_nodes],
+            "nodes": [
+                (node, cells, heat_marks(cells, 18))
+                for node in asked.page_of_nodes
+                for cells in [node_cells(gpus[node.node_id])]
+            ],
         }
     if subject == "waste":
         teams = [one for one in asked.waste.tenants if one.wasted][:TOP]

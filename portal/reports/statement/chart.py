@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
 from accounting.core.wording import fixed
 from accounting.reports.usage import UsageRow
 from portal.axis import Mark, axis
+from portal.marks import ChartMark
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Bar:
     width: str
     y: str
     height: str
+    href: str
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,19 @@ class DayChart:
     first: date
     last: date
 
+    @property
+    def marks(self) -> list[ChartMark]:
+        """Returns a mark for each bar, as high as the plot, so that low bars are hit as well."""
+        return [ChartMark(bar.label, x=bar.x, width=bar.width, href=bar.href) for bar in self.bars]
 
-def draw_days(rows: Sequence[UsageRow], first: date, last: date) -> DayChart | None:
+
+def draw_days(
+    rows: Sequence[UsageRow], first: date, last: date, *, jobs_of: Callable[[date], str]
+) -> DayChart | None:
     """Returns a chart with a bar for each day from `first` to `last` that has usage; None if no day has usage.
 
-    If a day has usage in different currencies, their GPU-hours are added in one bar.
+    If a day has usage in different currencies, their GPU-hours are added in one bar. `jobs_of` returns the
+    address of the page with the jobs of a day.
     """
     hours: dict[date, float] = {}
     for row in rows:
@@ -52,6 +62,7 @@ def draw_days(rows: Sequence[UsageRow], first: date, last: date) -> DayChart | N
             days,
             hours.get(first + timedelta(days=number), 0.0) / scale.high,
             scale.high,
+            href=jobs_of(first + timedelta(days=number)),
         )
         for number in range(days)
     ]
@@ -59,11 +70,12 @@ def draw_days(rows: Sequence[UsageRow], first: date, last: date) -> DayChart | N
     return DayChart([bar for bar in bars if bar.height != "0.000%"], ticks, first, last)
 
 
-def _bar(day: date, number: int, days: int, part: float, top: float) -> Bar:
+def _bar(day: date, number: int, days: int, part: float, top: float, *, href: str) -> Bar:
     return Bar(
         label=f"{day:%a, %-d %b %Y}: {fixed(part * top, 1)} GPU-h",
         x=f"{(number + 0.1) / days * 100:.3f}%",
         width=f"{0.8 / days * 100:.3f}%",
         y=f"{(1 - part) * 100:.3f}%",
         height=f"{part * 100:.3f}%",
+        href=href,
     )

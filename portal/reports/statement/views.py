@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
+from urllib.parse import urlencode
 
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounting.core.name_order import in_order
@@ -68,7 +71,10 @@ def statement(request: UserRequest) -> HttpResponse:
         "document": document,
         "sections": {table.key: _shown(table, document) for table in document.tables},
         "chart": draw_days(
-            figures.days, period.first, min(period.last, figures.at.astimezone(period.zone).date())
+            figures.days,
+            period.first,
+            min(period.last, figures.at.astimezone(period.zone).date()),
+            jobs_of=lambda day: _usage_of(tenant, day, period.zone.key),
         ),
         "held": _parts(figures),
     }
@@ -79,6 +85,12 @@ def statement(request: UserRequest) -> HttpResponse:
 @require_safe
 def statement_file(request: UserRequest, form: str) -> HttpResponseBase:
     return statement_in_format(request.user, request.GET, form)
+
+
+def _usage_of(tenant: Tenant, day: date, zone: str) -> str:
+    """Returns the address of the team's usage by job on one day."""
+    query = {"team": tenant.slug, "by": "job", "period": "dates", "from": day, "to": day, "zone": zone}
+    return f"{reverse('usage')}?{urlencode(query)}"
 
 
 def _shown(table: Table, document: Document) -> Shown:

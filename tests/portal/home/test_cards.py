@@ -59,7 +59,7 @@ def test_failures_leave_the_card_when_they_are_read(scene: Scene, browser_of) ->
     assert cards(bob)["For you"][title][0] == 4
     Notification.objects.update(read_at=now())
     assert title not in cards(bob)["For you"]
-    assert "No new failures, no invitations." in text_of(browser.get("/"))
+    assert "No new failures, no drafts, no invitations." in text_of(browser.get("/"))
 
 
 def test_an_invitation_to_the_users_address_waits_until_it_is_answered(scene: Scene) -> None:

@@ -91,7 +91,7 @@ def test_the_picture_of_nodes_has_its_numbers_in_a_table(closed: Scene, browser_
     browser = browser_of(people.olga)
     page = browser.get(f"/usage/operations/nodes/?{WIDE}")
     [table] = [one for one in page.context["document"].tables if one.key == "gpus"]
-    pictured = [(node.node, cell.title) for node, cells in page.context["nodes"] for cell in cells]
+    pictured = [(node.node, cell.title) for node, cells, _ in page.context["nodes"] for cell in cells]
     as_told = [(row[1], f"GPU {row[2]}: held {row[-1] * 100:.0f}\xa0% of the time") for row in table.rows]
     assert as_told == pictured
     assert len({row[1] for row in table.rows}) == 25

@@ -295,7 +295,7 @@ def test_a_day_of_two_currencies_has_the_gpu_hours_of_both() -> None:
         UsageRow(Decimal(3600 * hours), Decimal(1), currency, 1, begins=day)
         for currency, hours in (("EUR", 3), ("USD", 2))
     ]
-    chart = draw_days(rows, day.date(), day.date())
+    chart = draw_days(rows, day.date(), day.date(), jobs_of=str)
     assert [bar.label for bar in chart.bars] == ["Mon, 4 May 2026: 5.0 GPU-h"]
 
 
