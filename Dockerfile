@@ -7,6 +7,8 @@ RUN python -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --require-h
 COPY pyproject.toml uv.lock ./
 # Without the embedded servers: production brings its own.
 RUN /opt/uv/bin/uv sync --no-cache --frozen --no-default-groups
+COPY bin/browser-packages bin/
+RUN .venv/bin/python bin/browser-packages
 # The environment of local jobs, which never get the portal's own.
 COPY bin/job-environment bin/
 RUN /opt/uv/bin/uv export --frozen --no-header --only-group examples --only-group notebooks \

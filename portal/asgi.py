@@ -15,10 +15,12 @@ from portal.edge.handler import Handler  # noqa: E402 - as above
 from portal.edge.places import limit_connections  # noqa: E402 - as above
 from portal.response_headers import with_security_headers  # noqa: E402 - as above
 from portal.sessions.proxy import with_sessions  # noqa: E402 - its models need the applications
+from portal.terminals.sockets import with_terminals  # noqa: E402 - as above
 from portal.warm_up import load_pages, start_local_cluster_check  # noqa: E402 - as above
 from scheduling.core.safe_streams import outlive_full_disks  # noqa: E402 - as above
 
-application = with_client_address(with_sessions(with_security_headers(with_edge(cast(App, Handler())))))
+_pages = with_security_headers(with_edge(cast(App, Handler())))
+application = with_client_address(with_sessions(with_terminals(_pages)))
 outlive_full_disks()
 limit_connections()
 plan_once()

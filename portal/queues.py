@@ -36,6 +36,7 @@ TASKS: dict[str, tuple[str, ...]] = {
         "portal.tasks.forget_password_tries",
         "scheduling.tasks.bill_running_leases",
         "scheduling.tasks.close_books",
+        "scheduling.tasks.close_terminals",
         "scheduling.tasks.delete_unwanted_files",
         "scheduling.tasks.price_classes",
         "scheduling.tasks.prune",

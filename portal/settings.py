@@ -220,7 +220,9 @@ CONTENT_SECURITY_POLICY = "; ".join(
 )
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+# bin/browser-packages fetches xterm.js for terminals. Without network there may be none.
+BROWSER_PACKAGES = BASE_DIR / ".browser-packages" / "static"
+STATICFILES_DIRS = [BASE_DIR / "static", *[BROWSER_PACKAGES] * BROWSER_PACKAGES.is_dir()]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
@@ -294,6 +296,7 @@ CELERY_BEAT_SCHEDULE = {
     "output": {"task": "scheduling.tasks.read_output", "schedule": 10.0, "options": {"expires": 10}},
     "rollup": {"task": "scheduling.tasks.roll_up_metrics", "schedule": 60.0, "options": {"expires": 60}},
     "metrics": {"task": "scheduling.tasks.remove_metrics", "schedule": 3600.0, "options": {"expires": 3600}},
+    "terminals": {"task": "scheduling.tasks.close_terminals", "schedule": 30.0, "options": {"expires": 30}},
     "sessions": {"task": "scheduling.tasks.step_sessions", "schedule": 10.0, "options": {"expires": 20}},
     "names": {"task": "scheduling.tasks.announce_services", "schedule": 30.0, "options": {"expires": 60}},
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},
@@ -413,6 +416,15 @@ _var = Path(env.str("FAIRLOT_VAR", str(BASE_DIR / "var")))
 FAIRLOT_SECRET_PLACES = [_var / "secrets", BASE_DIR / ".env"]
 FAIRLOT_PRIVATE_PLACES = [BASE_DIR, _var]
 # Local jobs are programs on the portal's machine, so by default the portal serves only clients on that machine.
+# Terminals in jobs: whether operators and admins may open them in any job, how many a job may have at once, and when
+# one is closed in which nobody types.
+FAIRLOT_TERMINALS_FOR_OPERATORS = env.bool("FAIRLOT_TERMINALS_FOR_OPERATORS", False)
+FAIRLOT_TERMINALS_PER_JOB = env.int("FAIRLOT_TERMINALS_PER_JOB", 5)
+FAIRLOT_TERMINAL_IDLE_MINUTES = env.int("FAIRLOT_TERMINAL_IDLE_MINUTES", 60)
+if FAIRLOT_TERMINALS_PER_JOB < 0 or FAIRLOT_TERMINAL_IDLE_MINUTES < 1:
+    raise ImproperlyConfigured(
+        "FAIRLOT_TERMINALS_PER_JOB must be 0 or more, and FAIRLOT_TERMINAL_IDLE_MINUTES 1 or more"
+    )
 FAIRLOT_LOCAL_BEYOND_LOOPBACK = env.bool("FAIRLOT_LOCAL_BEYOND_LOOPBACK", False)
 
 # The contacts in security.txt, as URIs such as mailto:security@example.org or https://example.org/report.

@@ -8,8 +8,8 @@ from portal import errors
 SUBJECTS = (
     "home", "notifications",
     "api", "jobs", "cluster", "share", "reports", "live", "submit", "sessions", "services", "schedules",
-    "sweeps", "pipelines", "drafts", "account", "tokens", "secrets", "requests", "subscriptions", "administration",
-    "invitations", "announcements", "reservations", "docs",
+    "sweeps", "pipelines", "drafts", "terminals", "account", "tokens", "secrets", "requests", "subscriptions",
+    "administration", "invitations", "announcements", "reservations", "docs",
 )  # fmt: skip
 
 urlpatterns = [path("", include(f"portal.{subject}.urls")) for subject in SUBJECTS]

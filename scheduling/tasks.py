@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from uuid import UUID
 
 from celery import shared_task
 from django.conf import settings
@@ -50,6 +51,7 @@ from scheduling.services.replicas import services_to_step
 from scheduling.sessions.actions import sessions_to_step, step_session
 from scheduling.shares.hour_sums import sum_share_hours
 from scheduling.sweeps import controller as sweeps
+from scheduling.terminals.actions import close_terminal, forget_terminals, lost_terminals
 
 logger = logging.getLogger(__name__)
 # Time that one message spends on analyses; well below the time after which a task counts as hung.
@@ -374,3 +376,14 @@ def remove_code() -> None:
         retention.remove_drafts(after=timedelta(days=days))
     if days := settings.FAIRLOT_KEEP_CODE_DAYS:
         retention.remove_code(after=timedelta(days=days))
+
+
+@shared_task
+def close_terminals() -> None:
+    """Notes that terminals have ended whose users are gone, and deletes rows of terminals that ended long ago."""
+    run_each(lost_terminals(), _close_lost)
+    forget_terminals()
+
+
+def _close_lost(terminal: UUID) -> None:
+    close_terminal(terminal=terminal, reason="the connection was lost", at_last_sight=True)

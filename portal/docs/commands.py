@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "jobs_views": ("fairlot view list",),
     "job_edit": ("fairlot edit {pk} --priority 10",),
     "job_files": ("fairlot files list {pk}", "fairlot files get {pk} work/"),
+    "job_terminal": ("fairlot shell {pk}",),
     "storage": ("fairlot storage",),
     "sweeps": ("fairlot sweep list",),
     "sweep_new": ("fairlot sweep create --check --grid lr=0.1,0.01 -f job.yaml",),

@@ -25,6 +25,7 @@ HELP = {
     "job_metrics": "metrics",
     "job_file": "jobs#get-the-files-of-a-job",
     "job_files": "jobs#get-the-files-of-a-job",
+    "job_terminal": "jobs#open-a-terminal-in-a-job",
     "storage": "jobs#see-what-takes-space",
     "notifications": "notifications#read-notifications",
     "notification_settings": "notifications#choose-what-you-want-to-know",

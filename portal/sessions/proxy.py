@@ -105,9 +105,10 @@ def with_sessions(portal: App) -> App:
             await _open(SessionRequest(session_id, scope, receive, send))
         elif service_id is not None:
             await _open(ServiceRequest(service_id, scope, receive, send))
-        elif scope["type"] == "websocket":
-            await sockets.refuse(receive, send)
         elif hosts.matches_sessions_url(host) and host not in _own_hosts():
+            if scope["type"] == "websocket":
+                await sockets.refuse(receive, send)
+                return
             await http.say(send, 404, "There is no such session or service.")
         else:
             await portal(scope, receive, send)

@@ -10,6 +10,7 @@ monotonic clock. So a wrong wall clock does no harm.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -369,6 +370,33 @@ class OpenFile(Protocol):
         """Closes the file. Idempotent."""
 
 
+class OpenTerminal(Protocol):
+    """A terminal with a shell beside a worker of a running gang. The caller must close it.
+
+    `fileno` is non-blocking: what is read from it is the shell's output, and what is written to it are keys. Reading
+    raises OSError (EIO) once the shell has ended. `link` gets a message when the shell ends, or when somebody else has
+    opened the same terminal; an empty message means that the gang has ended.
+    """
+
+    is_new: bool  # False: the shell was there before, and the caller sees its output from now on
+    link: socket.socket
+
+    def fileno(self) -> int:
+        """Returns the file descriptor of the terminal's side that the caller has."""
+
+    def resize(self, *, rows: int, columns: int) -> None:
+        """Tells the shell's programs the size of the screen."""
+
+    def exit_code(self, message: bytes) -> int | None:
+        """Returns the shell's exit code if `message`, which `link` received, has one; otherwise None."""
+
+    def end(self) -> None:
+        """Ends the shell. Returns without waiting."""
+
+    def close(self) -> None:
+        """Leaves the terminal. Idempotent. The shell lives on for a while, so that it can be opened again."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
     """A message from the cluster about a job, for example a warning. The message does not change the job's state."""
@@ -516,6 +544,18 @@ class Backend(Protocol):
         Returns None on clusters where the files cannot be measured. Raises FileUnreadable.
         """
 
+    def open_terminal(
+        self, *, job_id: int, key: str, rows: int, columns: int, rank: int | None = None
+    ) -> OpenTerminal:
+        """Opens a terminal in the running gang of a job. May take seconds.
+
+        - `key`: names the terminal. If it exists, it is returned, and the connection that had it loses it.
+        - `rank`: the worker beside which a new shell starts if there is no terminal with this key. None: none starts.
+
+        Raises NoSuchTerminal if there is no such terminal, or can be none now, and TerminalElsewhere if only the
+        cluster's own tools open terminals in its workers. Raises BackendError if the terminal cannot be opened.
+        """
+
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Yields None whenever the state of a gang may have changed, and at least every `timeout` seconds."""
 
@@ -543,6 +583,18 @@ class FilesElsewhere(FileUnreadable):
     """Raised where only the cluster's own tools reach the files of jobs. `how` has the commands, one a line."""
 
     def __init__(self, message: str, how: str = "") -> None:
+        super().__init__(message)
+        self.how = how
+
+
+class NoSuchTerminal(BackendError):
+    """Raised when a terminal does not exist any more, or cannot be opened now. The message gives users the reason."""
+
+
+class TerminalElsewhere(BackendError):
+    """Raised where only the cluster's own tools open terminals. `how` is the command for the worker."""
+
+    def __init__(self, message: str, how: str) -> None:
         super().__init__(message)
         self.how = how
 

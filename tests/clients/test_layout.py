@@ -10,7 +10,7 @@ from pathlib import Path
 import fairlot_client
 
 FOLDER = Path(fairlot_client.__file__).parent
-DECLARED = {"click": "click", "httpx2": "httpx2", "pyyaml": "yaml"}
+DECLARED = {"click": "click", "httpx2": "httpx2", "pyyaml": "yaml", "websockets": "websockets"}
 
 
 def imported(path: Path) -> set[str]:

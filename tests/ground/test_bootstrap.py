@@ -53,6 +53,7 @@ def test_nothing_is_done_when_nothing_changed(checkout):
         "pyproject.toml",
         "requirements-bootstrap.txt",
         "bin/bootstrap",
+        "bin/browser-packages",
         "bin/job-environment",
     )
     together = b"".join((checkout / name).read_bytes() for name in files)
@@ -172,6 +173,7 @@ def checkout(tmp_path):
     (folder / "bin").mkdir(parents=True)
     for name in (
         "bin/bootstrap",
+        "bin/browser-packages",
         "bin/job-environment",
         "requirements-bootstrap.txt",
         "uv.lock",

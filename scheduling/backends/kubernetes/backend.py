@@ -23,13 +23,15 @@ from scheduling.backends.base import (
     Gang,
     LogChunk,
     NodeGpus,
+    NoSuchTerminal,
     Observation,
     OpenFile,
+    OpenTerminal,
     Sample,
     Unanswered,
     Use,
 )
-from scheduling.backends.kubernetes import checkpoint_files, claims, mpi, objects, probes, roles
+from scheduling.backends.kubernetes import checkpoint_files, claims, mpi, objects, probes, roles, terminals
 from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.cluster_cache import ClusterCache
 from scheduling.backends.kubernetes.cluster_events import SELECTORS, ClusterEvents
@@ -389,6 +391,21 @@ class KubernetesBackend:
     def _files_elsewhere(self, job_id: int) -> FilesElsewhere:
         with _as_backend_errors("the place of the files is not known"):
             return checkpoint_files.elsewhere(job_id, self._namespace_of(job_id), self._checkpoint_claim)
+
+    def open_terminal(
+        self, *, job_id: int, key: str, rows: int, columns: int, rank: int | None = None
+    ) -> OpenTerminal:
+        """Always raises: TerminalElsewhere with the command for the worker, or NoSuchTerminal if it does not run.
+
+        Fairlot has no right to run programs in pods: with it, a stolen token could do so in every team's.
+        """
+        with _as_backend_errors("the worker's pod is not known"):
+            namespace = self._namespace_of(job_id)
+            pods = self.api.get(PODS.format(namespace), labelSelector=f"{JOB}={job_id}")["items"]
+        for pod in pods:
+            if pod.get("status", {}).get("phase") == "Running" and objects.rank_of(pod) == (rank or 0):
+                raise terminals.elsewhere(namespace, pod)
+        raise NoSuchTerminal("The worker's pod is not running.")
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Watches the cluster and yields None at every change, and at least every `timeout` seconds.

@@ -41,6 +41,7 @@ from scheduling.backends.local import (
     reports,
     sandbox,
     secret_files,
+    terminal,
     volumes,
     watchdog,
 )
@@ -313,6 +314,13 @@ class LocalBackend:
     def measure_files(self, *, job_id: int) -> FileSizes:
         """Returns how much disk space the files of the job take, logs included."""
         return job_folder.measure(JobFiles(self.root, job_id))
+
+    def open_terminal(
+        self, *, job_id: int, key: str, rows: int, columns: int, rank: int | None = None
+    ) -> terminal.LocalTerminal:
+        """Opens a terminal in the running gang of a job. See Backend.open_terminal."""
+        files = JobFiles(self.root, job_id)
+        return terminal.open_terminal(files, key=key, rows=rows, columns=columns, rank=rank)
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Yields None immediately, then whenever a supervisor replaces a report, and at least every `timeout`

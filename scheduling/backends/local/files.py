@@ -7,6 +7,7 @@
     <root>/<job>/gang.json       the gang that was ordered last: its workers, GPUs and settings
     <root>/<job>/desired.json    the last order, with its epoch
     <root>/<job>/poke            a FIFO; a byte in it makes the supervisor read its orders
+    <root>/<job>/terminals       a socket, through which the supervisor opens terminals (shells.py)
     <root>/<job>/orders.lock     held for moments while orders are changed
     <root>/<job>/run.lock        held by the supervisor while it lives, so that a gang never runs twice
     <root>/.status/<job>-<epoch>.json    reports, replaced only when something changes

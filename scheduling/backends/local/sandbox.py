@@ -417,9 +417,9 @@ def _arrange(view: View) -> None:
         _set_flags(path, add=MOUNT_ATTR_RDONLY)
     for path in filter(os.path.isdir, SHARED):
         _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
-    if view["read_only"]:  # so that the job cannot use the terminals of the portal's user
-        _mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
-        _mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
+    # Terminals of its own: jobs of the same user could otherwise read what is typed in those of each other.
+    _mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    _mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
     _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 

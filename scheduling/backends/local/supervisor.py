@@ -30,6 +30,7 @@ from scheduling.backends.local import checkpoints, processes, removal, sandbox, 
 from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock, write_json
 from scheduling.backends.local.pending_work import PendingWork
 from scheduling.backends.local.probe import Answer, Probe
+from scheduling.backends.local.shells import NoShell, Shells
 from scheduling.backends.local.worker import UNCONFINED, CannotStart, Worker, exit_code
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Supervisor:
         self.gang = gang
         self.workers = [Worker(files, gang, rank) for rank in range(len(gang["workers"]))]
         self.selector = selectors.DefaultSelector()
+        self.shells = Shells(files, self.selector)
         self.port_locks: list[int] = []
         self.namespaces: sandbox.Namespaces | None = None
         self.installation: Installation | None = None  # while it runs, no worker has started
@@ -98,6 +100,7 @@ class Supervisor:
                 self._follow_orders()
             self._advance()
             self._wait()
+        self.shells.close()
         for worker in self.workers:
             worker.close()
         secret_files.delete(self.files, self.status["epoch"])
@@ -379,6 +382,8 @@ class Supervisor:
                 key.data.pump()
                 if key.data.pipe is None:
                     self.selector.unregister(key.fd)
+            elif key.data is self.shells:
+                self.shells.handle(key.fileobj, self._worker_for_shell)
             else:
                 os.read(key.fd, 4096)
                 self.orders_due = True
@@ -393,6 +398,7 @@ class Supervisor:
             while (found := os.waitpid(-1, os.WNOHANG))[0] != 0:
                 if self.installation is not None and self.installation.pid == found[0]:
                     self._judge_installation(self.installation)
+                self.shells.note_end(*found)
                 for worker in self.workers:
                     if worker.pid == found[0]:
                         worker.exit = found[1]
@@ -464,6 +470,7 @@ class Supervisor:
         if self.probe is not None and (answer := self.probe.answer) != self.reported_answer:
             self.reported_answer = answer
             self._report(ready_at=self.reported_answer.ready_at, why_not_ready=self.reported_answer.trouble)
+        self.shells.end_abandoned()
         if self.kill_at <= time.monotonic():
             victims = processes.descendants(os.getpid())
             processes.kill(victims)
@@ -556,7 +563,7 @@ class Supervisor:
         self.status = kept | {key: gang[key] for key in ("epoch", "token", "ordered_at")}
         for worker in self.workers:
             worker.begin_attempt(gang["epoch"])
-        self._signal_all(signal.SIGCONT)
+        self._continue_all()
         self._report(phase="running", running_at=now)
         self._start_probe()
         self._beat()
@@ -583,16 +590,41 @@ class Supervisor:
             return
         self.verdict = verdict
         self._stop_probe()
+        self.shells.hang_up_all()  # shells ignore SIGTERM, and must not use up the grace period
         if grace > 0:
             self._signal_all(signal.SIGTERM)
         if self.freezing or self.status["phase"] == "frozen":
             self.freezing = None
-            self._signal_all(signal.SIGCONT)  # a stopped process cannot use its grace period
+            self._continue_all()  # a stopped process cannot use its grace period
             self._report(phase="running")
 
     def _signal_all(self, number: signal.Signals) -> None:
         for process in self._processes():
             processes.send(process, number)
+
+    def _continue_all(self) -> None:
+        """Continues stopped processes, children first: a shell would otherwise see that its command was stopped, and
+        take the terminal from it."""
+        for process in reversed(self._processes()):
+            processes.send(process, signal.SIGCONT)
+
+    # --- terminals -----------------------------------------------------------------------------
+
+    def _worker_for_shell(self, rank: int) -> tuple[Worker, sandbox.Namespaces | None]:
+        """Returns the worker with this rank, and the namespaces in which a shell runs beside it.
+
+        Raises NoShell, with a message for users, unless the worker runs.
+        """
+        if self.freezing or self.status["phase"] == "frozen":
+            raise NoShell("The job is suspended. A terminal can be opened when the job runs again.")
+        if self.verdict is not None or self.status["phase"] != "running":
+            raise NoShell("The job is not running.")
+        worker = next((one for one in self.workers if one.rank == rank), None)
+        if worker is None:
+            raise NoShell(f"The job has no worker {rank}.")
+        if worker.pid is None or worker.exit is not None:
+            raise NoShell(f"Worker {rank} has ended.")
+        return worker, self.namespaces
 
 
 def reserve_port(files: JobFiles) -> tuple[int, int]:

@@ -43,6 +43,7 @@ class Worker:
         # Only in gangs with roles: the role, and the worker's number in it.
         self.role: str = self._spec.get("role", "")
         self.index: int = self._spec.get("index", 0)
+        self.environment: dict[str, str] = {}  # all variables with which the worker was started
         self.ends_job: bool = self._spec.get("ends_job", False)
         self.pid: int | None = None
         self.exit: int | None = None
@@ -67,7 +68,7 @@ class Worker:
         If `unpack` is given, the command starts in the folder FAIRLOT_CODE_DIR, into which `unpack` writes the job's
         code.
         """
-        environment = self._spec["environment"] | shared
+        self.environment = environment = self._spec["environment"] | shared
         self.log = self.open_log()
         self.pipe, output = os.pipe()
         os.set_blocking(self.pipe, False)
@@ -124,26 +125,10 @@ class Worker:
         - `unpack`: writes the job's code into a folder; None if the job has no code.
         """
         try:
-            os.setsid()
-            for number in IGNORED_BY_US:
-                signal.signal(number, signal.SIG_DFL)
-            if namespaces is None:  # in namespaces, the helper that forked this process has done this
-                sandbox.raise_oom_score()
-                sandbox.prctl(sandbox.PR_SET_DUMPABLE, 0)
-            os.umask(0o022)
             null = os.open(os.devnull, os.O_RDONLY)
             for source, target in ((null, 0), (output, 1), (output, 2)):
                 os.dup2(source, target)
-            if namespaces is not None:
-                namespaces.enter()
-            sandbox.drop_privileges(self._uid)
-            if namespaces is None:  # processes in namespaces end with their supervisor in any case
-                # Comes after the change of user, which would undo it.
-                sandbox.prctl(sandbox.PR_SET_PDEATHSIG, signal.SIGKILL)
-                if os.getppid() != supervisor:
-                    os._exit(125)  # the supervisor ended before the prctl above
-            os.closerange(3, writer)  # Fairlot's files close on exec; this closes what a library left open
-            os.closerange(writer + 1, sandbox.MOST_FILES)
+            self.confine_child(namespaces, supervisor, kept=writer)
             self._enter_folders(environment)
             if unpack is not None:
                 self._enter_code(unpack, Path(environment["FAIRLOT_CODE_DIR"]))
@@ -155,6 +140,36 @@ class Worker:
             os.write(writer, f"{self._command[0]}: {reason}".encode())
         finally:
             os._exit(127)
+
+    def confine_child(self, namespaces: sandbox.Namespaces | None, supervisor: int, *, kept: int) -> None:
+        """Confines this process, a child that `namespaces.fork` or os.fork created, as a process of the worker.
+
+        The process leads a new session, and has no privileges of the portal. Closes all its files except 0 to 2 and
+        `kept`. `supervisor`: see `_become`.
+        """
+        os.setsid()
+        for number in IGNORED_BY_US:
+            signal.signal(number, signal.SIG_DFL)
+        if namespaces is None:  # in namespaces, the helper that forked this process has done this
+            sandbox.raise_oom_score()
+            sandbox.prctl(sandbox.PR_SET_DUMPABLE, 0)
+        os.umask(0o022)
+        if namespaces is not None:
+            namespaces.enter()
+        sandbox.drop_privileges(self._uid)
+        if namespaces is None:  # processes in namespaces end with their supervisor in any case
+            # Comes after the change of user, which would undo it.
+            sandbox.prctl(sandbox.PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != supervisor:
+                os._exit(125)  # the supervisor ended before the prctl above
+        os.closerange(3, kept)  # Fairlot's files close on exec; this closes what a library left open
+        os.closerange(kept + 1, sandbox.MOST_FILES)
+
+    @property
+    def folder(self) -> str:
+        """Returns the path of the worker's working folder."""
+        folder: str = self._spec["folder"]
+        return folder
 
     def _enter_folders(self, environment: dict[str, str]) -> None:
         """Creates the worker's folders and changes to its work folder. Raises CannotStart.

@@ -98,6 +98,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "job_file_raw?path=work/nothing": NOWHERE | {ANONYMOUS: 302},
     "job_file_image?path=work/nothing": NOWHERE | {ANONYMOUS: 302},
     "job_files_archive": ASTRO,
+    "job_terminal": ASTRO,
     "job_files_delete": POSTED,
     "storage": PAGE,
     "storage?mine=1": PAGE,

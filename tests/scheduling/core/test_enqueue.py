@@ -45,6 +45,7 @@ NO_ROUND = {
         "secret.delete", "secret.replace", "secret.reseal", "service.open", "session.keep", "session.open",
         "sharing.analyse", "sharing.analyse_again", "statement.subscribe", "statement.unsubscribe", "tenant.rename",
         "tenant.take_uid",
+        "terminal.close", "terminal.open",
         "terminal_login.allow", "terminal_login.deny", "token.create", "token.revoke", "token.revoke_all",
         "user.reset_password",
         "user.set_portal_role", "user.set_preferences", "volume.grant", "volume.withdraw",

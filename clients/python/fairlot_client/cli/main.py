@@ -20,6 +20,7 @@ from fairlot_client.cli.commands import (
     programs,
     reports,
     reservations,
+    shell,
     sweeps,
 )
 from fairlot_client.cli.commands.completion import completion
@@ -50,6 +51,7 @@ for _command in (
     jobs.why,
     jobs.logs,
     jobs.events,
+    shell.shell,
     metrics.metrics,
     jobs.cancel,
     jobs.clone,

@@ -1,0 +1,6 @@
+from django.urls import path
+
+from portal.terminals import views
+
+# portal/terminals/sockets.py answers /jobs/…/terminal/socket, which is a WebSocket and no page.
+urlpatterns = [path("jobs/<int:pk>/terminal/", views.terminal, name="job_terminal")]

@@ -1,0 +1,71 @@
+"""The page with a terminal in a running job."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from django.conf import settings
+from django.contrib.staticfiles import finders
+from django.http import HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from portal.fragments import render_page
+from portal.jobs.views import frame, visible_job
+from portal.user_request import UserRequest
+from scheduling.backends.base import BackendError, TerminalElsewhere
+from scheduling.clusters.backend_factory import backend_for
+from scheduling.models import Cluster, Job, Terminal
+from scheduling.terminals.actions import may_enter
+
+XTERM = "xterm/xterm.js"
+
+
+@never_cache
+@require_safe
+def terminal(request: UserRequest, pk: int) -> HttpResponse:
+    """Shows a terminal beside the worker `?worker=` of a running job, or says why there can be none."""
+    job = visible_job(request, pk)
+    names = job.worker_names
+    asked = request.GET.get("worker", "0")
+    worker = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 0
+    nonce = secrets.token_urlsafe(16)
+    context: dict[str, Any] = frame(request, job, "terminal") | {
+        "may_enter": may_enter(request.user, job),
+        "is_running": job.state == Job.State.RUNNING,
+        "worker": worker if worker < len(names) else 0,
+        "names": names,
+        "has_xterm": finders.find(XTERM) is not None,
+        "open": Terminal.objects.visible_to(request.user).open().filter(job=job).select_related("user"),
+        "idle_minutes": settings.FAIRLOT_TERMINAL_IDLE_MINUTES,
+        "nonce": nonce,
+    }
+    if context["may_enter"] and context["is_running"] and job.cluster.backend != Cluster.Backend.LOCAL:
+        context["problem"] = _why_elsewhere(job, context["worker"])
+    response = render_page(request, "jobs/terminal.html", context)
+    response.headers["Content-Security-Policy"] = policy(nonce)
+    return response
+
+
+def policy(nonce: str) -> str:
+    """Returns the Content-Security-Policy of pages, which also lets xterm.js set its colours: it makes style elements,
+    to which our script gives the nonce, and style attributes. Scripts are restricted as on every page."""
+    own = "style-src 'self'"
+    if own not in settings.CONTENT_SECURITY_POLICY:
+        raise ValueError("The policy of pages says nothing about styles.")
+    styles = f"style-src-elem 'self' 'nonce-{nonce}'; style-src-attr 'unsafe-inline'"
+    return settings.CONTENT_SECURITY_POLICY.replace(own, styles)
+
+
+def _why_elsewhere(job: Job, worker: int) -> BackendError | None:
+    """Returns the error that says how the cluster's own tools open a terminal beside the worker."""
+    try:
+        backend_for(job.cluster).open_terminal(
+            job_id=job.pk, key="", rows=24, columns=80, rank=worker
+        ).close()
+    except TerminalElsewhere as elsewhere:
+        return elsewhere
+    except BackendError as error:
+        return error
+    return None

@@ -1,0 +1,79 @@
+"""The portal's side of a terminal in a running gang. shells.py has the supervisor's side, and the messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from contextlib import suppress
+from typing import Any
+
+from scheduling.backends.base import BackendError, NoSuchTerminal
+from scheduling.backends.local.files import JobFiles
+from scheduling.backends.local.shells import LARGEST_MESSAGE, SOCKET, START_SECONDS, set_size
+
+ANSWER_SECONDS = START_SECONDS + 5.0
+
+
+class LocalTerminal:
+    """An open terminal. See OpenTerminal in base.py."""
+
+    def __init__(self, link: socket.socket, master: int, *, is_new: bool) -> None:
+        self.is_new = is_new
+        self.link = link
+        self._master = master
+        link.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._master
+
+    def resize(self, *, rows: int, columns: int) -> None:
+        with suppress(OSError):  # the shell has just ended
+            set_size(self._master, rows=rows, columns=columns)
+
+    def exit_code(self, message: bytes) -> int | None:
+        try:
+            code = json.loads(message).get("exit")
+        except (ValueError, AttributeError):  # the supervisor is gone
+            return None
+        return code if isinstance(code, int) else None
+
+    def end(self) -> None:
+        with suppress(OSError):
+            self.link.send(json.dumps({"end": True}).encode())
+
+    def close(self) -> None:
+        if self._master >= 0:
+            os.close(self._master)
+            self._master = -1
+            self.link.close()
+
+
+def open_terminal(files: JobFiles, *, key: str, rows: int, columns: int, rank: int | None) -> LocalTerminal:
+    """Opens a terminal. See Backend.open_terminal."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        link.settimeout(ANSWER_SECONDS)
+        with files.opened(files.folder) as folder:
+            link.connect(f"/proc/self/fd/{folder}/{SOCKET}")
+        asked: dict[str, Any] = {"key": key}
+        if rank is not None:
+            asked |= {"rank": rank, "rows": rows, "columns": columns}
+        link.send(json.dumps(asked).encode())
+        data, passed, _, _ = socket.recv_fds(link, LARGEST_MESSAGE, 1, socket.MSG_CMSG_CLOEXEC)
+        answer = json.loads(data) if data else {}
+    except (FileNotFoundError, ConnectionError):
+        link.close()
+        raise NoSuchTerminal("The job is not running.") from None
+    except (OSError, ValueError) as error:
+        link.close()
+        raise BackendError(f"The terminal cannot be opened: {error}") from error
+    if passed:
+        terminal = LocalTerminal(link, passed[0], is_new=bool(answer.get("new")))
+        if not terminal.is_new:
+            # Programs draw their screen again when its size changes.
+            terminal.resize(rows=rows, columns=max(1, columns - 1))
+            terminal.resize(rows=rows, columns=columns)
+        return terminal
+    link.close()
+    raise NoSuchTerminal(str(answer.get("refused") or "The job is not running."))

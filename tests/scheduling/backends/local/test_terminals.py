@@ -1,0 +1,275 @@
+"""Terminals in running gangs of the local backend: shells that are processes of the job, and never outlive it."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import selectors
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from scheduling.backends.base import End, NoSuchTerminal, Phase
+from scheduling.backends.local import processes, shells
+from scheduling.backends.local.files import read_json
+from scheduling.backends.local.shells import Shells
+from scheduling.backends.local.terminal import LocalTerminal, open_terminal
+from scheduling.backends.local.worker import UNCONFINED, Worker
+from tests.scheduling.local_rig import Rig, until
+from tests.waiting import PATIENCE
+
+SLEEPS = "echo up; exec sleep 600"
+
+
+class Screen:
+    """A user at an open terminal, who types and reads what the shell prints."""
+
+    def __init__(self, terminal: LocalTerminal) -> None:
+        self.terminal = terminal
+        self.shown = ""
+
+    def type(self, keys: str) -> None:
+        os.write(self.terminal.fileno(), keys.encode())
+
+    def read(self) -> bool:
+        """Reads what is there. Returns False once the shell has ended."""
+        try:
+            self.shown += os.read(self.terminal.fileno(), 65536).decode(errors="replace")
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        def found() -> re.Match[str] | None:
+            lives = self.read()
+            match = re.search(pattern, self.shown)
+            assert lives or match, f"the shell ended without {pattern!r}: {self.shown!r}"
+            return match
+
+        match = until(found, f"{pattern!r} on the screen")
+        assert match is not None
+        return match
+
+    def said(self, command: str) -> str:
+        """Runs a command, and returns what it printed on one line."""
+        mark = uuid.uuid4().hex
+        self.type(f"echo {mark[:8]}''{mark[8:]} $({command}).\n")
+        return self.wait_for(rf"{mark} (.*?)\.\r?\n")[1].strip()
+
+    def message(self) -> bytes:
+        """Waits for a message of the supervisor and returns it."""
+        assert select.select([self.terminal.link], [], [], PATIENCE)[0]
+        return self.terminal.link.recv(4096)
+
+
+class Desk:
+    """Opens terminals in the gang of a rig, and closes them at the end."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.opened: list[LocalTerminal] = []
+
+    def open(self, key: str = "first", *, rank: int | None = 0, rows: int = 24, columns: int = 80) -> Screen:
+        terminal = self.rig.backend.open_terminal(job_id=1, key=key, rows=rows, columns=columns, rank=rank)
+        self.opened.append(terminal)
+        return Screen(terminal)
+
+
+@pytest.fixture
+def desk(rig: Rig) -> Iterator[Desk]:
+    it = Desk(rig)
+    yield it
+    for terminal in it.opened:
+        terminal.close()
+
+
+def test_a_shell_has_the_workers_user_variables_and_folder_and_its_exit_code_is_told(
+    rig: Rig, desk: Desk
+) -> None:
+    gang = rig.start(
+        rig.gang(
+            "pwd; id -u; readlink /proc/self/ns/pid; exec sleep 600", workers=2, environment={"HUE": "red"}
+        )
+    )
+    rig.wait(gang, Phase.RUNNING)
+    folder, uid, space = rig.wait_for_log("pid:", rank=1).split()
+    screen = desk.open(rank=1, rows=33, columns=101)
+    assert screen.said("pwd") == folder
+    assert screen.said("id -u") == uid
+    assert screen.said("readlink /proc/self/ns/pid") == space
+    assert screen.said("echo $HUE $FAIRLOT_RANK $CUDA_VISIBLE_DEVICES $TERM") == "red 1 1,9 xterm-256color"
+    assert screen.said("stty size") == "33 101"
+    screen.terminal.resize(rows=20, columns=60)
+    assert screen.said("stty size") == "20 60"
+    shell = screen.said("echo $$")
+    assert shell.isdigit()
+    screen.type("exit 7\n")
+    assert screen.terminal.exit_code(screen.message()) == 7
+    seen = rig.look(gang)
+    assert seen is not None
+    assert seen.phase is Phase.RUNNING
+
+
+def test_a_shell_has_no_rights_and_no_open_files_of_the_portal(rig: Rig, desk: Desk) -> None:
+    gang = rig.start(rig.gang(SLEEPS))
+    rig.wait(gang, Phase.RUNNING)
+    screen = desk.open()
+    told = screen.said("grep -E '^(CapPrm|CapEff|NoNewPrivs)' /proc/self/status | tr -s '\\n\\t' ' '").split()
+    assert told == ["CapPrm:", "0000000000000000", "CapEff:", "0000000000000000", "NoNewPrivs:", "1"]
+    # 3 is the folder that ls itself reads
+    assert set(screen.said("ls /proc/self/fd | tr '\\n' ' '").split()) <= {"0", "1", "2", "3"}
+    if rig.backend.isolation.namespaces:
+        assert screen.said("ls /dev/pts | tr '\\n' ' '") == "0 ptmx", "terminals of others are not there"
+    # The job's own processes cannot ask for terminals.
+    socket = rig.files().folder / shells.SOCKET
+    assert socket.exists()
+    assert screen.said(f"test -w {socket} && echo can || echo cannot") == "cannot"
+
+
+@pytest.mark.parametrize("how", ["exit", "stop", "kill"])
+def test_a_shell_ends_with_the_job(rig: Rig, desk: Desk, how: str) -> None:
+    gang = rig.start(rig.gang("while ! test -e go; do sleep 0.05; done"))
+    rig.wait(gang, Phase.RUNNING)
+    screen = desk.open()
+    # A shell that ignores SIGHUP and SIGTERM, with a child that does so too.
+    screen.type("trap '' HUP TERM; sleep 600 & echo rea''dy\n")
+    screen.wait_for("ready")
+    began = time.monotonic()
+    if how == "exit":
+        screen.type("touch go\n")
+    elif how == "stop":
+        rig.stop(gang, grace=600)
+    else:
+        os.kill(rig.supervisor(gang), 9)
+    if how != "kill" or rig.backend.isolation.namespaces:
+        until(lambda: not rig.processes_of(gang), "the end of all processes")
+    seen = rig.wait(gang)
+    assert seen.end is {"exit": End.SUCCEEDED, "stop": End.STOPPED, "kill": End.LOST}[how]
+    assert not rig.processes_of(gang)
+    assert time.monotonic() - began < PATIENCE, "the shell must not use up the job's grace period"
+    until(lambda: not screen.read(), "the end of the terminal")
+    with pytest.raises(NoSuchTerminal):
+        desk.open("another")
+
+
+def test_a_shell_is_frozen_with_the_job_and_goes_on_with_its_command(rig: Rig, desk: Desk) -> None:
+    gang = rig.start(rig.gang(SLEEPS))
+    rig.wait(gang, Phase.RUNNING)
+    screen = desk.open()
+    screen.type("for n in 1 2 3 4 5 6 7 8 9; do read line; echo got=$line; done; echo all-''done\n")
+    screen.type("a\n")
+    screen.wait_for("got=a")
+    rig.freeze(gang)
+    rig.wait(gang, Phase.FROZEN)
+    assert all(each.is_stopped for each in rig.processes_of(gang))
+    with pytest.raises(NoSuchTerminal, match="suspended"):
+        desk.open("another")
+    screen.type("b\n")
+    rig.backend.thaw(rig.gang(SLEEPS, epoch=2))
+    screen.wait_for("got=b")
+    screen.type("c\nd\ne\nf\ng\nh\ni\n")
+    screen.wait_for("all-done")
+    assert "Stopped" not in screen.shown
+
+
+def test_a_lost_connection_keeps_the_shell_for_a_while_and_another_takes_it_over(
+    rig: Rig, desk: Desk
+) -> None:
+    rig.wait(rig.start(rig.gang(SLEEPS)), Phase.RUNNING)
+    first = desk.open()
+    first.type("mark=kept\n")
+    first.terminal.close()
+    second = desk.open(rank=None)
+    assert not second.terminal.is_new
+    assert second.said("echo $mark") == "kept"
+    third = desk.open(rank=None)
+    assert b"replaced" in second.message()
+    assert third.said("echo $mark") == "kept"
+    third.terminal.end()
+    assert third.terminal.exit_code(third.message()) is not None
+    with pytest.raises(NoSuchTerminal, match="has ended"):
+        desk.open(rank=None)
+
+
+def test_a_shell_that_nobody_takes_up_again_ends(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor's part runs in this process, so that the time passes quickly."""
+    rig.wait(rig.start(rig.gang(SLEEPS)), Phase.RUNNING)
+    worker = Worker(rig.files(2), _described(rig), 0)
+    rig.files(2).folder.mkdir()
+    selector = selectors.DefaultSelector()
+    shells_here = Shells(rig.files(2), selector)
+    find = lambda rank: (worker, None)  # noqa: E731
+
+    def serve() -> None:
+        for key, _ in selector.select(0.05):
+            shells_here.handle(key.fileobj, find)
+
+    with ThreadPoolExecutor() as pool:
+        opening = pool.submit(open_terminal, rig.files(2), key="k", rows=24, columns=80, rank=0)
+        until(lambda: serve() or opening.done(), "the terminal")
+    terminal = opening.result()
+    (shell,) = shells_here._shells.values()
+    shells_here.end_abandoned()
+    assert processes.look(shell.pid) is not None
+    terminal.close()
+    until(lambda: serve() or shell.link is None, "the loss of the connection")
+    monkeypatch.setattr(shells, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(shells, "HANGUP_SECONDS", 0.0)
+
+    def ended() -> tuple[int, int] | None:
+        shells_here.end_abandoned()
+        found = os.waitpid(shell.pid, os.WNOHANG)
+        return found if found[0] else None
+
+    shells_here.note_end(*until(ended, "the shell's end"))
+    shells_here.close()
+
+
+def _described(rig: Rig) -> dict[str, Any]:
+    described = read_json(rig.files().gang)
+    assert described is not None
+    return described | {"confinement": UNCONFINED, "progress_pattern": ""}
+
+
+def test_unread_output_makes_only_the_shell_wait(rig: Rig, desk: Desk) -> None:
+    gang = rig.start(rig.gang("i=0; while :; do i=$((i+1)); echo step $i; sleep 0.02; done"))
+    rig.wait(gang, Phase.RUNNING)
+    screen = desk.open()
+    screen.type("yes\n")
+    screen.wait_for("y\r\ny\r\n")
+    steps = rig.log().count("step")
+    rig.wait_for_log("step", times=steps + 50)
+    seen = rig.look(gang)
+    assert seen is not None
+    assert seen.phase is Phase.RUNNING
+    screen.type("\x03")
+    assert screen.said("echo still here") == "still here"
+
+
+def test_messages_that_make_no_sense_and_too_many_shells_are_refused(rig: Rig, desk: Desk) -> None:
+    rig.wait(rig.start(rig.gang("echo up; exec sleep 600", workers=2)), Phase.RUNNING)
+    with pytest.raises(NoSuchTerminal, match="no worker 2"):
+        desk.open(rank=2)
+    with pytest.raises(NoSuchTerminal, match="has ended"):
+        desk.open("never opened", rank=None)
+    for number in range(shells.MOST_SHELLS):
+        desk.open(f"shell-{number}")
+    with pytest.raises(NoSuchTerminal, match="16 terminals"):
+        desk.open("one more")
+    assert desk.open("shell-3", rank=None).said("echo mine") == "mine"
+
+
+def test_a_job_with_its_own_shell_gets_it(rig: Rig, desk: Desk) -> None:
+    rig.wait(rig.start(rig.gang(SLEEPS, environment={"SHELL": "/bin/sh"})), Phase.RUNNING)
+    assert desk.open().said("readlink /proc/$PPID/exe >/dev/null; echo $SHELL") == "/bin/sh"
+    rig.wait(rig.start(rig.gang(SLEEPS, job=2, environment={"SHELL": "/no/such"})), Phase.RUNNING)
+    terminal = rig.backend.open_terminal(job_id=2, key="k", rows=24, columns=80, rank=0)
+    desk.opened.append(terminal)
+    assert Screen(terminal).said("echo $SHELL") in shells.PROGRAMS
