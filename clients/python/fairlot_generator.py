@@ -26,6 +26,7 @@ NAMES = {
     "POST /login/token": "login_token",
     # jobs
     "GET /jobs": "list_jobs",
+    "GET /jobs/groups": "list_job_groups",
     "POST /jobs": "submit_job",
     "POST /jobs/bulk": "submit_jobs",
     "POST /preflight": "check_job",

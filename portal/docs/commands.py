@@ -98,9 +98,9 @@ def _list_of_jobs(query: Query) -> list[str]:
     if query.get("owner") == "me":
         words.append("--mine")
         query = dict(query.items()) | {"owner": ""}
-    return words + _options(
-        query, {"owner": "--owner", "team": "--team", "label": "--label", "q": "--search", "sort": "--sort"}
-    )
+    options = {"owner": "--owner", "team": "--team", "label": "--label", "q": "--search"}
+    order = {"group": "--group-by"} if query.get("group") else {"sort": "--sort"}
+    return words + _options(query, options | order)
 
 
 def _options(query: Query, names: Mapping[str, str]) -> list[str]:

@@ -58,3 +58,11 @@ COLUMNS = Columns(
     last="id",
     derive=_label_column,
 )
+
+# What jobs are grouped by, with the columns that have the value and its words. A label is "label:KEY".
+GROUPED_BY: dict[str, tuple[str, str]] = {
+    "team": ("tenant__slug", "tenant__name"),
+    "owner": ("owner__username", "owner__username"),
+    "state": ("state", "state"),
+    "sweep": ("sweep", "sweep__name"),
+}

@@ -18,7 +18,7 @@ from accounting.core.numbers import read_key
 from accounting.core.wording import to_the_second
 from accounting.models import Generation, Tenant, User
 from portal.jobs.columns import COLUMNS as LIST
-from portal.jobs.columns import GPUS, NOW_ON
+from portal.jobs.columns import GPUS, GROUPED_BY, LABEL, NOW_ON
 from portal.lists.facets import Chip
 from scheduling.models import Job, JobLabel, Lease
 
@@ -110,6 +110,7 @@ class JobFilter:
     label: tuple[str, ...] = ()  # each "key=value", or "key" for any value; a job must have all of them
     preemptible: bool = False  # whether only preemptible jobs are listed
     sort: str = USUAL_SORT
+    group: str = ""  # one of GROUPED_BY, or "label:KEY"; empty for no groups
     columns: tuple[str, ...] = ()  # keys; empty for those that the reader has chosen before
     ignored: tuple[tuple[str, str], ...] = ()  # (name of the parameter, invalid value)
 
@@ -120,6 +121,7 @@ class JobFilter:
         kind, service, sweep, pipeline = (
             get.get(name, "") for name in ("kind", "service", "sweep", "pipeline")
         )
+        group = get.get("group", "")
         columns = [key for key in get.get("columns", "").split(",") if key]
         unknown = ",".join(key for key in columns if not LIST.find(key))
         held = get.get("held", "")
@@ -129,8 +131,16 @@ class JobFilter:
             "kind": kind in {"", ALL, *Job.Kind.values},
             "state": state in GROUPS or state in S.values or not state,
             "order": LIST.sorts_by(sort),
+            "group": group in {"", *GROUPED_BY} or (group.startswith(LABEL) and LIST.find(group) is not None),
         }
-        asked = {"column": unknown, "state": state, "order": sort, "kind": kind, "period": held}
+        asked = {
+            "column": unknown,
+            "state": state,
+            "order": sort,
+            "kind": kind,
+            "group": group,
+            "period": held,
+        }
         labels = dict.fromkeys(text.strip()[:400] for text in get.getlist("label"))
         return cls(
             q=get.get("q", "").strip()[:200],
@@ -146,6 +156,7 @@ class JobFilter:
             sweep=sweep if read_key(sweep) else "",
             pipeline=pipeline if read_key(pipeline) else "",
             sort=sort if known["order"] else USUAL_SORT,
+            group=group if known["group"] else "",
             columns=LIST.valid(columns) if columns else (),
             ignored=tuple((what, asked[what][:40]) for what in known if not known[what]),
         )

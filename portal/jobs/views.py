@@ -31,6 +31,7 @@ from portal.jobs.columns import COLUMNS, LABEL
 from portal.jobs.facets import facets_of
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import GROUPS, PARAMETERS, JobFilter
+from portal.jobs.groups import groupings, groups_of
 from portal.jobs.idle import use_of
 from portal.jobs.listing import page_of
 from portal.jobs.remedies import links_of
@@ -73,17 +74,26 @@ def jobs(request: UserRequest) -> HttpResponse:
     label_keys = SimpleLazyObject(
         lambda: [key for (key,) in (_every_label_key() if every else _label_keys(ids))]
     )
-    page = page_of(request.user, chosen, request.GET.get("page"))
+    groups = page = None
+    if chosen.group:
+        groups = groups_of(request.user, chosen, request.GET.getlist("open"))
+        number = groups.jobs
+    else:
+        page = page_of(request.user, chosen, request.GET.get("page"))
+        number = page.paginator.count
     counted = request.GET.get("facets") == "1" and not wanted_part(request)
     names = [one.name for one in _generations()] if counted else []
     context = {
         "filter": chosen,
         "view": view,
-        "facets": facets_of(request.user, chosen, names, number=page.paginator.count) if counted else None,
+        "facets": facets_of(request.user, chosen, names, number=number) if counted else None,
         "sort": chosen.sort,
         "columns": columns,
         "heads": [(key, COLUMNS.find(key)) for key in columns],
         "page": page,
+        "number": number,
+        "grouped": groups,
+        "groupings": SimpleLazyObject(lambda: groupings(label_keys, with_team=several)),
         "groups": [(key, label) for key, (label, _) in GROUPS.items()],
         "states": Job.State.choices,
         "kinds": Job.Kind.choices,

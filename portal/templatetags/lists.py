@@ -33,6 +33,19 @@ def widened(context: RequestContext, name: str, value: str) -> str:
     return f"?{query.urlencode(safe=',:')}"
 
 
+@register.simple_tag(takes_context=True)
+def only(context: RequestContext, name: str, value: str) -> str:
+    """Returns the query of the page's address for the rows of one group alone, without groups."""
+    query = _query(context)
+    for place in ("group", "open"):
+        query.pop(place, None)
+    if name not in SEVERAL:
+        query[name] = value
+    elif value not in query.getlist(name):
+        query.appendlist(name, value)
+    return f"?{query.urlencode(safe=',:')}"
+
+
 def _query(context: RequestContext) -> QueryDict:
     query: QueryDict = context["request"].GET.copy()
     for name in PLACES:

@@ -213,6 +213,18 @@ class TestReading:
         assert "label:KEY" in fairlot(bob, "list", "--columns", "moon").stderr
         assert "label:KEY" in fairlot(bob, "list", "--sort", "moon").stderr
 
+    def test_a_list_is_grouped(self, scene: Scene, fairlot) -> None:
+        bob = scene.people.bob
+        shown = fairlot(bob, "list", "--group-by", "owner", "--team", "astro").stdout
+        assert [line.split() for line in shown.splitlines()] == [
+            ["GROUP", "JOBS", "GPUS", "IN", "USE"],
+            ["alice", "1", "8", "0"],
+            ["bob", "1", "4", "4"],
+        ]
+        assert fairlot(bob, "list", "--group-by", "owner", "--mine", "-o", "name").stdout == "bob\n"
+        assert "label:KEY" in fairlot(bob, "list", "--group-by", "moon").stderr
+        assert "Leave out one" in fairlot(bob, "list", "--group-by", "owner", "--sort", "name").stderr
+
     def test_views_are_saved_listed_used_and_removed(self, scene: Scene, fairlot) -> None:
         alice = scene.people.alice
         saved = fairlot(

@@ -652,6 +652,14 @@ class Job(TypedDict):
     failures: int
 
 
+class JobGroup(TypedDict):
+    value: str
+    label: str
+    jobs: int
+    gpus: int
+    held_gpus: int
+
+
 class JobInFull(TypedDict):
     id: int
     kind: str

@@ -79,6 +79,50 @@ def list_jobs(
     )
 
 
+def list_job_groups(
+    *,
+    by: str,
+    state: str | None = None,
+    kind: str | None = None,
+    team: str | None = None,
+    owner: str | None = None,
+    q: str | None = None,
+    label: str | None = None,
+    preemptible: bool | None = None,
+    generation: str | None = None,
+    sweep: int | None = None,
+    pipeline: int | None = None,
+    service: int | None = None,
+    view: str | None = None,
+    sort: str | None = None,
+) -> Call[list[answers.JobGroup]]:
+    """Returns how many jobs and GPUs each team, owner, state, sweep or value of a label has, largest first.
+
+    `by` is `team`, `owner`, `state`, `sweep` or `label:KEY`. The filters are those of the list of jobs. States in which
+    jobs hold GPUs are one group, `running`. At most the 200 largest groups are returned.
+    """
+    return Call(
+        "GET",
+        "/jobs/groups",
+        query=given(
+            state=state,
+            kind=kind,
+            team=team,
+            owner=owner,
+            q=q,
+            label=label,
+            preemptible=preemptible,
+            generation=generation,
+            sweep=sweep,
+            pipeline=pipeline,
+            service=service,
+            view=view,
+            sort=sort,
+            by=by,
+        ),
+    )
+
+
 def submit_job(
     *,
     spec: dict[str, Any] | str,
@@ -2644,6 +2688,7 @@ class Operations:
     begin_login = Method(begin_login)
     login_token = Method(login_token)
     list_jobs = PagedMethod(list_jobs)
+    list_job_groups = Method(list_job_groups)
     submit_job = Method(submit_job)
     submit_jobs = Method(submit_jobs)
     check_job = Method(check_job)

@@ -25,10 +25,11 @@ from portal.api.jobs import schemas
 from portal.api.problems import problems_of
 from portal.api.versions import IfMatch, versions_in
 from portal.jobs.columns import COLUMNS as LIST
-from portal.jobs.columns import LABEL
+from portal.jobs.columns import GROUPED_BY, LABEL
 from portal.jobs.detail import forecast_of, present_lease
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import JobFilter, labelled, of_generation
+from portal.jobs.groups import MOST_GROUPS, group
 from portal.jobs.logs import log_end
 from portal.lists.columns import after
 from portal.lists.saved import find_view, views_for
@@ -106,6 +107,25 @@ def list_jobs(
         found = list(_rows(*_filtered(jobs, filters, sort, before))[:most])
     items = [_shown(row) for row in found[:limit]]
     return {"items": items, "next": items[-1]["id"] if len(found) > limit else None}
+
+
+@router.get("/jobs/groups", response=list[schemas.JobGroup], url_name="jobs_groups")
+def list_groups(
+    request: ApiRequest, filters: Query[schemas.JobFilters], by: Annotated[str, Query(max_length=400)]
+) -> list[dict[str, Any]]:
+    """Returns how many jobs and GPUs each team, owner, state, sweep or value of a label has, largest first.
+
+    `by` is `team`, `owner`, `state`, `sweep` or `label:KEY`. The filters are those of the list of jobs. States in which
+    jobs hold GPUs are one group, `running`. At most the 200 largest groups are returned.
+    """
+    if by not in GROUPED_BY and not (by.startswith(LABEL) and LIST.find(by)):
+        raise SpecError({"by": unknown_choice("group", by, [*GROUPED_BY, f"{LABEL}KEY"])})
+    jobs, _ = _filtered(_viewed(request.auth, filters)[0], filters, "", None)
+    found = group(jobs, by)[:MOST_GROUPS]
+    return [
+        {name: getattr(one, name) for name in ("value", "label", "jobs", "gpus")} | {"held_gpus": one.held}
+        for one in found
+    ]
 
 
 def _filtered(

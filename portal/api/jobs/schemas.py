@@ -202,6 +202,14 @@ class JobFilters(WithOldNames, Schema):
     )
 
 
+class JobGroup(Schema):
+    value: str = Field(description="What the jobs have in common; `-` if they have no value.")
+    label: str
+    jobs: int
+    gpus: int = Field(description="The GPUs that the jobs need together.")
+    held_gpus: int = Field(description="The GPUs that they hold now.")
+
+
 class JobInFull(Job):
     version: str = Field(description=VERSION)
     exit_meaning: str = Field(

@@ -301,6 +301,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "team_budget_set": MOVED,
     "team_budget_remove": MOVED,
     "team_member_preview": MOVED,
+    "api-1:jobs_groups?by=team": API,
     "api-1:views": API,
     "api-1:view": API_POSTED,
     "api-1:openapi-json": API,

@@ -243,6 +243,11 @@ def wants_to_cancel(app: App, job: int) -> bool:
     callback=lambda _context, _option, text: columns_of(text),
     help=f"Columns of the table: {', '.join(LISTED)}, or label:KEY.",
 )
+@click.option(
+    "--group-by",
+    metavar="WHAT",
+    help="Show jobs and GPUs by team, owner, state, sweep or label:KEY instead of each job.",
+)
 @limit_options
 @watchable
 @with_app
@@ -252,12 +257,21 @@ def list_jobs(
     mine: bool,
     owner: str | None,
     columns: list[Column],
+    group_by: str | None,
     limit: int,
     everything: bool,
     **filters: Any,
 ) -> None:
     """List the jobs of your teams, newest first or as --sort says."""
     owner = app.client.me()["username"] if mine else owner
+    if group_by:
+        if filters.pop("sort"):
+            raise click.UsageError(
+                "--sort orders jobs, and groups begin with the largest. Leave out one of them."
+            )
+        groups = app.client.list_job_groups(by=group_by, owner=owner, **filters)
+        show_rows(app, taken(groups, limit, everything), GROUPS, name="value")
+        return
     jobs = app.client.list_jobs(owner=owner, page_size=min(200, limit + 1), **filters)
     show_rows(app, taken(jobs, limit, everything), columns)
 
@@ -286,6 +300,9 @@ def label_of(key: str, job: Mapping[str, Any]) -> str | None:
     return key if value == "" else value
 
 
+GROUPS: list[Column] = [
+    ("GROUP", "label"), ("JOBS", "jobs"), ("GPUS", "gpus"), ("IN USE", "held_gpus"),
+]  # fmt: skip
 VIEWS: list[Column] = [
     ("ID", "id"), ("NAME", "name"), ("OWNER", "owner"), ("TEAM", "team"), ("FIRST", "is_default"), ("QUERY", "query"),
 ]  # fmt: skip
