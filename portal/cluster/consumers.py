@@ -71,7 +71,7 @@ def consumers(request: UserRequest) -> HttpResponse:
         context |= {
             "page": page,
             "holders": page.object_list,
-            "sizes": {one.generation: one for one in held.sizes},
+            "totals": held.totals,
         }
     return render_page(request, "cluster/consumers.html", context)
 

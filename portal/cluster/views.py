@@ -34,7 +34,7 @@ def cluster(request: UserRequest) -> HttpResponse:
         "holders": held.holders[:SHOWN_HOLDERS],
         "all_holders": len(held.holders),
         "more_holders": len(held.holders) > SHOWN_HOLDERS,
-        "sizes": {one.generation: one for one in held.sizes},
+        "totals": held.totals,
         "failing": {one.pk for one in clusters if one.has_failure(now)},
         "silent": {one.pk for one in clusters if one.is_silent(now)},
         "gpu_maps": gpu_maps,

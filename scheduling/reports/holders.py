@@ -5,7 +5,7 @@ The database sums the leases, so that the rows are as many as the pairs of teams
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -112,6 +112,16 @@ class WhoHolds:
     holders: list[Holder]
     sizes: list[Size]
 
+    @property
+    def totals(self) -> dict[str, int]:
+        """Returns the number of GPUs by GPU type, at least as many as are held: a node may leave while a job holds its
+        GPUs."""
+        found = {size.generation: size.gpus for size in self.sizes}
+        held: Counter[str] = Counter()
+        for one in self.holders:
+            held.update({name: gpus.gpus for name, gpus in one.by_generation.items()})
+        return {name: max(found.get(name, 0), held[name]) for name in found.keys() | held.keys()}
+
 
 def who_holds(
     viewer: User, narrow: Narrow, *, teams: Iterable[Tenant], by_user: bool, measured_within: timedelta
@@ -131,6 +141,11 @@ def who_holds(
         allowed = None if narrow.tenants is None else set(narrow.tenants)
         wanted = {one.pk: one for one in teams if allowed is None or one.pk in allowed}
         _add_entitled(found, wanted, sizes, narrow)
+    place = {size.generation: number for number, size in enumerate(sizes)}
+    for one in found.values():
+        one.by_generation = dict(
+            sorted(one.by_generation.items(), key=lambda item: place.get(item[0], len(place)))
+        )
     return WhoHolds(sorted(found.values(), key=_most_first), sizes)
 
 

@@ -182,3 +182,17 @@ def test_the_filter_of_the_cluster_page_narrows_the_map_as_well(scene: Scene, br
     assert drawn(f"node={of_bob.name[:3]}") == {of_bob.name}
     assert drawn("node=nowhere") == set()
     assert "No node of this cluster fits the filter." in text_of(olga.get("/cluster/?node=nowhere"))
+
+
+def test_gpus_of_a_node_that_left_are_still_held(scene: Scene, browser_of) -> None:
+    """A node may leave the cluster while a job holds its GPUs, and be the last one of its GPU type."""
+    Node.objects.update(gone_at=now_from_database(), gpus=0)
+    found = who_holds(scene.people.olga, Narrow(), by_user=False)
+    assert (found.sizes, found.totals) == ([], {"A100": 4, "V100": 4})
+    for page in ("/cluster/", "/cluster/consumers/", "/cluster/?by=user&team=astro", "/api/v1/holders", "/"):
+        assert browser_of(scene.people.olga).get(page).status_code == 200, page
+
+
+def test_gpu_types_have_one_order_in_all_rows(scene: Scene) -> None:
+    found = who_holds(scene.people.olga, Narrow(), by_user=False).holders
+    assert [list(one.by_generation) for one in found] == [["A100", "V100"]] * 2
