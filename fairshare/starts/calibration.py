@@ -1,78 +1,105 @@
-"""Turns simulated waits into intervals that hold as often as they say, by the outcomes of earlier forecasts.
+"""Turns simulated waits into intervals that hold as often as they say, by what came of earlier forecasts.
 
-An interval is the simulated wait, and on both sides a margin in units of the forecast's own spread. Each outcome moves
-the margins a little: after a start outside the interval they grow, otherwise they shrink. This is online conformal
-prediction by quantile tracking (Angelopoulos, Candès, Tibshirani, "Conformal PID Control for Time Series Prediction",
-NeurIPS 2023, section 2.1) with decaying steps (Angelopoulos, Barber, Bates, ICML 2024). In the long run the intervals
-hold as often as COVERAGE says, whatever the jobs and the simulation are like, because this needs no assumption about
-how errors are distributed.
+The error of a forecast is the logarithm of the true wait divided by the expected one. An interval reaches from the
+10 % quantile to the 90 % quantile of the errors of earlier forecasts of the same cluster, of which each has a weight:
+recent ones more than old ones, and similar ones (jobs that had waited about as long, and were expected to wait about
+as long) more than others. This is weighted conformal prediction (Barber, Candès, Ramdas, Tibshirani, "Conformal
+prediction beyond exchangeability", Annals of Statistics 2023), localized as by Guan (Biometrika 2023).
+
+Short waits end first. So at any time, the known errors are of jobs that waited less than expected, and quantiles of
+them alone would be too small. Jobs that still wait therefore count as censored: their wait is longer than they have
+waited so far (product-limit estimate: Kaplan, Meier, JASA 1958).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from statistics import NormalDist
 
 import numpy as np
 
-from fairshare.model import Floats
+from fairshare.model import Bools, Floats
 
 COVERAGE = 0.8
-# Standard deviation of the logarithm of a wait, beyond what simulations show: new jobs, and what they neglect.
-LEAST_SPREAD = 0.5
-# A cluster's first intervals reach so many spreads to both sides: at the least spread, to four times the expected wait.
-FIRST_MARGIN = 2.75
-# The n-th outcome moves a margin by up to n ** -DECAY spreads, but never less than LEAST_STEP, so that the margins
-# follow when the jobs of a cluster change.
-DECAY, LEAST_STEP = 0.6, 0.03
+# The weight of a forecast halves with each HALF_LIFE later ones, down to LASTING of the weight of a new one. So
+# intervals follow when the jobs of a cluster change, and remember how wrong forecasts have been before.
+HALF_LIFE, LASTING = 50, 0.1
+# Standard deviation of the Gaussian weight of similar forecasts, in logarithms of expected waits and of times waited.
+SIMILAR = 1.5
+# What is known before the first outcome: errors have a normal distribution with this standard deviation, with the
+# weight of so many new forecasts. A cluster's first intervals reach to 4.7 times the expected wait.
+PRIOR_SPREAD, PRIOR_WEIGHT, PRIOR_POINTS = 1.2, 10.0, 40
+# Later forecasts than these are not used, so that the cost is bounded.
+MOST_OUTCOMES = 2000
+# A time waited counts as this many quanta more, because seconds make no difference.
+LEAST_AGE = 4
+AT_ONCE = 256  # intervals that are computed together, which bounds the memory
+_PRIOR = np.array(
+    [NormalDist(0, PRIOR_SPREAD).inv_cdf((point + 0.5) / PRIOR_POINTS) for point in range(PRIOR_POINTS)]
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """Waits of jobs as simulations give them: `centre` and `spread` (J,) of the logarithm of the wait."""
+class Outcomes:
+    """Forecasts that were made earlier, oldest first, and what is known of them now. Times are in seconds.
 
-    centre: Floats
-    spread: Floats
-
-
-def summarize(waits: Floats, *, quantum: float, horizon: float) -> Expected:
-    """Returns the centre and spread of simulated waits (S, J) in seconds. Infinite waits count as `horizon`."""
-    logs = np.log(np.minimum(waits, horizon) + quantum)
-    return Expected(np.mean(logs, axis=0), np.hypot(np.std(logs, axis=0), LEAST_SPREAD))
-
-
-@dataclass(frozen=True, slots=True)
-class Margins:
-    """How far intervals reach below and above the expected wait, in spreads. A negative margin is on the other side.
-
-    `below_known` and `above_known` count the outcomes that have moved each margin.
+    - `expected` (F,): the wait that was expected, as `expected_wait` returns it.
+    - `age` (F,): how long the job had already waited.
+    - `waited` (F,): how long after the forecast the job started, or how long it has waited since without a start.
+    - `started` (F,): whether the job has started.
     """
 
-    below: float = FIRST_MARGIN
-    above: float = FIRST_MARGIN
-    below_known: int = 0
-    above_known: int = 0
-
-    def after_below(self, *, missed: bool) -> Self:
-        """Returns the margins after it became known whether a job started before its interval."""
-        moved = self.below + _step(self.below_known, missed=missed)
-        return type(self)(moved, self.above, self.below_known + 1, self.above_known)
-
-    def after_above(self, *, missed: bool) -> Self:
-        """Returns the margins after it became known whether a job waited until its interval was over."""
-        moved = self.above + _step(self.above_known, missed=missed)
-        return type(self)(self.below, moved, self.below_known, self.above_known + 1)
-
-    def interval(self, expected: Expected, *, quantum: float) -> tuple[Floats, Floats]:
-        """Returns the earliest and the latest wait (J,) in seconds."""
-        below, above = -self.below, self.above
-        if below > above:
-            below = above = (below + above) / 2
-        earliest = np.exp(expected.centre + below * expected.spread) - quantum
-        latest = np.exp(expected.centre + above * expected.spread) - quantum
-        return np.maximum(earliest, 0.0), np.maximum(latest, 0.0)
+    expected: Floats
+    age: Floats
+    waited: Floats
+    started: Bools
 
 
-def _step(known: int, *, missed: bool) -> float:
-    size: float = max((known + 1) ** -DECAY, LEAST_STEP)
-    return size * (missed - (1 - COVERAGE) / 2)
+def expected_wait(waits: Floats, *, quantum: float, horizon: float) -> Floats:
+    """Returns the expected wait (J,) of simulated waits (S, J), all in seconds: the geometric mean of waits that are
+    longer by a quantum. Infinite waits count as `horizon`."""
+    logs = np.log(np.minimum(waits, horizon) + quantum)
+    return np.maximum(np.exp(np.mean(logs, axis=0)) - quantum, 0.0)
+
+
+def intervals(expected: Floats, age: Floats, past: Outcomes, *, quantum: float) -> tuple[Floats, Floats]:
+    """Returns the earliest and the latest wait (J,) in seconds from now.
+
+    - `expected` (J,): the expected wait of each job, as `expected_wait` returns it.
+    - `age` (J,): the seconds that each job has already waited.
+    - `past`: earlier forecasts of the cluster, of which the last MOST_OUTCOMES are used.
+    """
+    newest = slice(max(0, len(past.expected) - MOST_OUTCOMES), None)
+    centre, ages = _logs(past.expected[newest], past.age[newest], quantum)
+    errors = np.concatenate([np.log(past.waited[newest] + quantum) - centre, _PRIOR])
+    started = np.concatenate([past.started[newest], np.ones(PRIOR_POINTS, dtype=np.bool_)])
+    order = np.lexsort((~started, errors))  # a start before a wait that goes on at the same time
+    recent = 0.5 ** (np.arange(len(centre), 0, -1) / HALF_LIFE) + LASTING
+    sides = np.empty((2, len(expected)))
+    mine, my_ages = _logs(expected, age, quantum)
+    for first in range(0, len(expected), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        apart = np.square(mine[some, None] - centre) + np.square(my_ages[some, None] - ages)
+        weights = np.empty((len(apart), len(errors)))
+        weights[:, : len(centre)] = recent * np.exp(apart / (-2 * SIMILAR**2))
+        weights[:, len(centre) :] = PRIOR_WEIGHT / PRIOR_POINTS
+        reached = _distribution(weights[:, order], started[order])
+        for side, level in enumerate(((1 - COVERAGE) / 2, (1 + COVERAGE) / 2)):
+            beyond = reached >= level - 1e-9
+            place = np.where(beyond[:, -1], np.argmax(beyond, axis=1), len(errors) - 1)
+            sides[side, some] = np.exp(mine[some] + errors[order][place]) - quantum
+    earliest, latest = np.maximum(sides, 0.0)
+    return earliest, latest
+
+
+def _logs(expected: Floats, age: Floats, quantum: float) -> tuple[Floats, Floats]:
+    return np.log(expected + quantum), np.log(age + LEAST_AGE * quantum)
+
+
+def _distribution(weights: Floats, started: Bools) -> Floats:
+    """Returns the product-limit estimate (J, F) of the distribution of errors (F,) in ascending order, with the
+    weights (J, F), of which those that have not started are known to be greater."""
+    greater = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
+    stays = np.where(started, 1 - weights / np.maximum(greater, np.finfo(np.float64).tiny), 1.0)
+    reached: Floats = 1 - np.cumprod(stays, axis=1)
+    return reached

@@ -18,6 +18,7 @@ from fairshare.driver import Situation
 from fairshare.forecast import rounds_until_start
 from fairshare.model import Reason
 from fairshare.reasons import may_run
+from fairshare.starts.calibration import Outcomes, intervals
 from fairshare.tree import Tree
 from scheduling.clusters.isolation import why_refused
 from scheduling.jobs.code import find_code
@@ -28,7 +29,7 @@ from scheduling.jobs.submitting import check_spec
 from scheduling.jobs.volumes import find_volumes
 from scheduling.models import Cluster, Job, Node
 from scheduling.rounds.forecasts import HORIZON, MOST_JOBS, expected_waits
-from scheduling.rounds.outcomes import margins_of
+from scheduling.rounds.outcomes import outcomes_of
 from scheduling.shares.situations import situation_now
 from scheduling.shares.snapshot import read_snapshot, with_candidate
 from scheduling.spec.job_spec import JobSpec
@@ -111,7 +112,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     if rounds == 0:
         sentence = "GPUs for the job are free or being freed: it starts within seconds."
         return Preflight("now", (sentence,), (0.0, 5.0 + cluster.switch_seconds), cost, {}, detail)
-    wait = _Wait(cluster, legend.jobs, situation)
+    wait = _Wait(cluster, legend.jobs, situation, outcomes_of(cluster, now=now))
     found = _forecast(wait, rounds, cost, detail)
     found = replace(found, starts_by_generation=wait.by_generation(legend.generations))
     candidate.reason = int(situation.decide(seed=0).reason[last])
@@ -136,11 +137,13 @@ def _forecast(wait: _Wait, rounds: int | None, cost: Costs, detail: tuple[str, .
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """Forecasts how long the last job of a situation waits, which is not stored. `jobs` are the keys of the others."""
+    """Forecasts how long the last job of a situation waits, which is not stored. `jobs` are the keys of the others,
+    `past` the outcomes of earlier forecasts."""
 
     cluster: Cluster
     jobs: Sequence[int]
     situation: Situation
+    past: Outcomes
 
     def interval(self, situation: Situation | None = None) -> tuple[float, float | None]:
         """Returns the earliest and the latest start in seconds from now. The latest is None beyond HORIZON."""
@@ -148,8 +151,7 @@ class _Wait:
         last = len(now.view.jobs) - 1
         # One future is enough here, because a person waits for the answer.
         expected = expected_waits(self.cluster, now, self.jobs, [last], most=1)
-        margins = margins_of(self.cluster)[True]
-        sides = margins.interval(expected, quantum=now.view.settings.quantum)
+        sides = intervals(expected, np.zeros(1), self.past, quantum=now.view.settings.quantum)
         earliest, latest = (float(side[0]) for side in sides)
         most = HORIZON.total_seconds()
         return min(earliest, most), latest if latest <= most else None

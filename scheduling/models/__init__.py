@@ -14,7 +14,7 @@ from scheduling.models.clusters import (
 )
 from scheduling.models.code import CodeUpload, JobCode
 from scheduling.models.drafts import Draft
-from scheduling.models.forecasts import JobForecast, KeptForecast, StartMargins
+from scheduling.models.forecasts import JobForecast, KeptForecast
 from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource, ProcesslessStretch
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.labels import JobLabel, LabelKey
@@ -100,7 +100,6 @@ __all__ = [
     "SharingAnalysis",
     "SharingAnomaly",
     "SharingPart",
-    "StartMargins",
     "StepNeed",
     "Sweep",
     "SweepMember",

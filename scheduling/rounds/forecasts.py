@@ -14,12 +14,12 @@ from django.db.models import F
 from accounting.core.clock import now_from_database
 from fairshare.driver import Situation
 from fairshare.model import Floats, Ints, Reason
-from fairshare.starts.calibration import Expected, summarize
+from fairshare.starts.calibration import expected_wait, intervals
 from fairshare.starts.run_times import PastRunTimes
 from fairshare.starts.scenarios import sample_starts
 from scheduling.core import pubsub
 from scheduling.core.locks import try_lock_forecasts
-from scheduling.models import Cluster, Job, JobForecast
+from scheduling.models import Cluster, Job, JobForecast, KeptForecast
 from scheduling.rounds import outcomes
 from scheduling.shares.situations import situation_now
 from scheduling.shares.snapshot import read_snapshot
@@ -90,23 +90,37 @@ def _forecasts(cluster: Cluster, kept: outcomes.Kept) -> list[JobForecast]:
     situation = situation_now(cluster, snapshot, legend.axes)
     expected = expected_waits(cluster, situation, legend.jobs, places)
     quantum, horizon = snapshot.settings.quantum, HORIZON.total_seconds()
+    ages = [kept.age(legend.jobs[place], now) for place in places]
+    seconds = np.array([age.total_seconds() for age in ages])
+    sides = intervals(expected, seconds, kept.outcomes, quantum=quantum)
     found, firsts = [], []
-    for n, place in enumerate(places):
+    for place, age, wait, earliest, latest in zip(
+        places, ages, expected.tolist(), *(side.tolist() for side in sides), strict=True
+    ):
         pk = legend.jobs[place]
-        is_new = waiting[pk][1] is None and pk not in kept.latest
-        margins = kept.margins[is_new]
-        one = Expected(expected.centre[n : n + 1], expected.spread[n : n + 1])
-        earliest, latest = (float(side[0]) for side in margins.interval(one, quantum=quantum))
+        starts = now + timedelta(seconds=min(earliest, horizon))
         forecast = JobForecast(
             job_id=pk,
             at=cluster.last_round_at or now,  # a round that runs during the simulation is not included
-            earliest=now + timedelta(seconds=min(earliest, horizon)),
+            earliest=starts,
             starts_by=now + timedelta(seconds=latest) if latest <= horizon else None,
         )
         found.append(forecast)
         if waiting[pk][1] is None:
-            firsts.append((forecast, now + timedelta(seconds=min(latest, outcomes.LONGEST))))
-    outcomes.keep(cluster, kept, firsts, now=now, quantum=quantum)
+            by = now + timedelta(seconds=min(latest, outcomes.LONGEST))
+            firsts.append(
+                KeptForecast(
+                    cluster=cluster,
+                    job_id=pk,
+                    is_first=pk not in kept.latest,
+                    at=now,
+                    age=age,
+                    expected=now + timedelta(seconds=wait),
+                    earliest=min(starts, by),
+                    latest=by,
+                )
+            )
+    outcomes.keep(cluster, kept, firsts, quantum=quantum)
     return sorted(found, key=lambda one: one.job_id)
 
 
@@ -117,9 +131,9 @@ def expected_waits(
     places: Sequence[int],
     *,
     most: int = MOST_SCENARIOS,
-) -> Expected:
-    """Returns the expected waits of some jobs of a snapshot, from simulated futures in which jobs end after run times
-    that resemble those of earlier jobs.
+) -> Floats:
+    """Returns the expected waits of some jobs of a snapshot in seconds, from simulated futures in which jobs end after
+    run times that resemble those of earlier jobs.
 
     - `jobs`: the keys of the snapshot's jobs. The snapshot may have one more job, which is not stored.
     - `places`: the jobs in the snapshot whose waits are returned.
@@ -135,7 +149,7 @@ def expected_waits(
         chance = np.random.Generator(np.random.PCG64(seed))
         left = past.remaining(groups, np.where(endless, 0.0, elapsed), chance, expected=view.jobs.expected)
         waits.append(sample_starts(situation, places, np.where(endless, np.inf, left), seed=seed))
-    return summarize(np.array(waits), quantum=view.settings.quantum, horizon=HORIZON.total_seconds())
+    return expected_wait(np.array(waits), quantum=view.settings.quantum, horizon=HORIZON.total_seconds())
 
 
 def _run_times(cluster: Cluster, jobs: Sequence[int], resident: Floats) -> tuple[PastRunTimes, Ints, Floats]:

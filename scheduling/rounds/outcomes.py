@@ -1,4 +1,4 @@
-"""Keeps forecasts of starts, compares them with what came, and learns from that how wide intervals must be."""
+"""Keeps forecasts of starts, and compares them with what came: from that, later intervals are made."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import numpy as np
+
 from accounting.core.bulk import insert_rows, update_rows
 from accounting.core.clock import now_from_database
-from fairshare.starts.calibration import Margins
+from fairshare.model import Floats
+from fairshare.starts.calibration import MOST_OUTCOMES, Outcomes
 from scheduling.core import pubsub
-from scheduling.models import Cluster, JobEvent, JobForecast, KeptForecast, StartMargins
+from scheduling.models import Cluster, JobEvent, KeptForecast
 from scheduling.models.event_codes import EventCode, Message
 
 EXPECTED = "expected"  # kind of the event that says what was expected and what came
@@ -18,33 +21,45 @@ EXPECTED = "expected"  # kind of the event that says what was expected and what 
 LONGEST = 10 * 365 * 86400.0
 # A job's next forecast is kept after this many quanta at the earliest.
 FIRST_AGAIN = 4
-MARGIN_FIELDS = ("below", "above", "below_known", "above_known")
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
     """What is known of earlier forecasts of a cluster.
 
-    - `margins`: by whether a forecast is the first of its job.
+    - `outcomes`: the latest forecasts, of which later intervals are made.
     - `latest`: of each job with an open forecast, the times of its first and its latest one.
     """
 
-    margins: dict[bool, Margins]
+    outcomes: Outcomes
     latest: dict[int, tuple[datetime, datetime]]
 
+    def age(self, job: int, now: datetime) -> timedelta:
+        """Returns how long ago the first forecast of a job was made; 0 if it has none that is open."""
+        return max(now - self.latest[job][0], timedelta(0)) if job in self.latest else timedelta(0)
 
-def margins_of(cluster: Cluster) -> dict[bool, Margins]:
-    """Returns the margins of a cluster, by whether a forecast is the first of its job."""
-    stored = {
-        row.is_first: Margins(**{name: getattr(row, name) for name in MARGIN_FIELDS})
-        for row in StartMargins.objects.filter(cluster=cluster)
-    }
-    return {is_first: stored.get(is_first, Margins()) for is_first in (True, False)}
+
+def outcomes_of(cluster: Cluster, *, now: datetime) -> Outcomes:
+    """Returns the latest forecasts of a cluster that were made before `now`, with what is known of them then."""
+    newest = KeptForecast.objects.filter(cluster=cluster, at__lt=now).order_by("-at", "-id")
+    columns = ("at", "age", "expected", "started_at", "closed_at")
+    rows = list(newest.values_list(*columns)[:MOST_OUTCOMES])[::-1]
+    waited = [(started or closed or now) - at for at, _, _, started, closed in rows]
+    return Outcomes(
+        _seconds(expected - at for at, _, expected, *_ in rows),
+        _seconds(age for _, age, *_ in rows),
+        np.maximum(_seconds(waited), 0.0),  # a clock may have been set back
+        np.array([started is not None for *_, started, _ in rows], dtype=np.bool_),
+    )
+
+
+def _seconds(times: Iterable[timedelta]) -> Floats:
+    return np.array([time.total_seconds() for time in times], dtype=np.float64)
 
 
 def learn(cluster: Cluster) -> Kept:
-    """Records what came of the open forecasts of a cluster, moves the cluster's margins, and writes for each job that
-    has started what was expected. Returns what later forecasts need.
+    """Records what came of the open forecasts of a cluster, and writes for each job that has started what was expected.
+    Returns what later forecasts need.
 
     Repeating it changes nothing. The caller holds a transaction and the lock of the cluster's forecasts.
     """
@@ -55,51 +70,21 @@ def learn(cluster: Cluster) -> Kept:
         .defer("job__spec")
         .order_by("at", "id")
     )
-    margins = margins_of(cluster)
-    known: list[tuple[datetime, int, KeptForecast, bool]] = []
-    changed: dict[int, KeptForecast] = {}
+    changed: list[KeptForecast] = []
+    latest: dict[int, tuple[datetime, datetime]] = {}
     for row in rows:
         started, ended = row.job.first_started_at, row.job.ended_at
         if started is not None:
             row.started_at = max(started, row.at)  # a clock may have been set back
-        until = row.started_at or ended or now
-        for is_below, side in ((True, row.earliest), (False, row.latest)):
-            if getattr(row, "below_known" if is_below else "above_known"):
-                continue
-            if row.started_at is not None or side <= until:
-                known.append((min(side, until), row.pk, row, is_below))
-        if row.started_at is not None or ended is not None:
-            row.closed_at = until
-            changed[row.pk] = row
-    for _, _, row, is_below in sorted(known, key=lambda one: (*one[:2], one[3])):
-        had, started = margins[row.is_first], row.started_at
-        if is_below:
-            row.below_known = True
-            margins[row.is_first] = had.after_below(missed=started is not None and started < row.earliest)
+        row.closed_at = row.started_at or ended
+        if row.closed_at is not None:
+            changed.append(row)
         else:
-            row.above_known = True
-            margins[row.is_first] = had.after_above(missed=started is None or started > row.latest)
-        changed[row.pk] = row
-    update_rows(changed.values(), ["below_known", "above_known", "started_at", "closed_at"])
-    if known:
-        StartMargins.objects.bulk_create(
-            [
-                StartMargins(
-                    cluster=cluster, is_first=is_first, **{name: getattr(one, name) for name in MARGIN_FIELDS}
-                )
-                for is_first, one in margins.items()
-            ],
-            update_conflicts=True,
-            unique_fields=["cluster", "is_first"],
-            update_fields=list(MARGIN_FIELDS),
-        )
-    _tell(row for row in changed.values() if row.is_first and row.started_at is not None)
-    latest: dict[int, tuple[datetime, datetime]] = {}
-    for row in rows:
-        if row.closed_at is None:
             first, _ = latest.get(row.job_id, (row.at, row.at))
             latest[row.job_id] = first, row.at
-    return Kept(margins, latest)
+    update_rows(changed, ["started_at", "closed_at"])
+    _tell(row for row in changed if row.is_first and row.started_at is not None)
+    return Kept(outcomes_of(cluster, now=now), latest)
 
 
 def _tell(started: Iterable[KeptForecast]) -> None:
@@ -124,27 +109,16 @@ def _tell(started: Iterable[KeptForecast]) -> None:
 def keep(
     cluster: Cluster,
     kept: Kept,
-    forecasts: Iterable[tuple[JobForecast, datetime]],
+    forecasts: Iterable[KeptForecast],
     *,
-    now: datetime,
     quantum: float,
 ) -> None:
-    """Stores those of the forecasts, each with the end of its interval, that are the first of their job, or the first
-    since the job has waited twice as long."""
+    """Stores those of the forecasts that are the first of their job, or the first since the job has waited twice as
+    long."""
     again = timedelta(seconds=FIRST_AGAIN * quantum)
     rows = []
-    for forecast, latest in forecasts:
+    for forecast in forecasts:
         had = kept.latest.get(forecast.job_id)
-        if had is not None and now - had[0] < max(2 * (had[1] - had[0]), again):
-            continue
-        rows.append(
-            KeptForecast(
-                cluster=cluster,
-                job_id=forecast.job_id,
-                is_first=had is None,
-                at=now,
-                earliest=min(forecast.earliest, latest),
-                latest=latest,
-            )
-        )
+        if had is None or forecast.at - had[0] >= max(2 * (had[1] - had[0]), again):
+            rows.append(forecast)
     insert_rows(rows)

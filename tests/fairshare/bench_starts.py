@@ -1,33 +1,40 @@
 """Measures on replayed traces how often the interval of the expected start holds, how wide it is, and what it costs.
 
 `DATA=FOLDER make bench-eta` replays published traces, of which FOLDER has a copy. Without it, a generated trace is
-replayed. Constants of fairshare.starts were chosen on the traces in TUNED_ON, which are not in the totals. The margins
-of each replay begin without knowledge, and learn only from jobs that have started before.
+replayed. Constants of fairshare.starts were chosen on the traces in SEEN, which are not in the totals. Each trace
+begins without knowledge of earlier outcomes, and an interval depends only on what was known when it was made.
 
-Usage: `python -m tests.fairshare.bench_starts [NAME …]`, with names of TRACES.
+A replay takes minutes of a processor. With `KEEP=FOLDER`, the forecasts of each replay are written to FOLDER and read
+from there next time, unless the trace or the code that makes them has changed; so a run can be interrupted, and a
+change of fairshare.starts.calibration is judged in seconds. `ARGS="'Blox, load 6'"` replays only traces of these names.
 """
 
 from __future__ import annotations
 
 import csv
-import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from time import process_time
 
 import numpy as np
 
 from fairshare.simulator.model import Machines, SimJob
+from fairshare.starts.calibration import COVERAGE
 from scheduling.imports.traces import gang
-from tests.fairshare.start_replay import FIRST, Made, Workload, forecasts_of
+from tests.fairshare.start_replay import HORIZON, Judged, Made, Workload, forecasts_of, judge
 
-PROCESSES = 2
 NODE_GPUS = 8
 MINUTE = 60.0
+JOBS = 10**6  # more than a trace has
+# Coverage that counts as calibrated: COVERAGE within so much.
+WITHIN = 0.05
+# An end of an interval counts as at most so far away, in seconds, because scores must be finite.
+LONGEST = 10 * HORIZON
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +120,14 @@ MURI = {n: read_csv(f"muri/trace{n}.csv", times=1e-3) for n in (1, 3, 4)}
 BLOX = read_csv(
     "generated/blox_synth_load6_seed1.csv", arrival="arrival_s", gpus="num_gpus", lasts="iterations"
 )
-TUNED_ON = {
+SEEN = {
     "Muri, testbed trace": Trace(read_csv("muri/cluster_trace.csv", times=1e-3), 14, 400),
     "Chronus, vc_103959": Trace(CHRONUS, 14, 3000, teams=("vc_103959",)),
     "Chronus, vc_6c71a0": Trace(CHRONUS, 14, 3000, teams=("vc_6c71a0",)),
-}
-TRACES = {
     "Muri, trace 3": Trace(MURI[3], 8, 600),
     "Muri, trace 4": Trace(MURI[4], 14, 900),
+}
+TRACES = {
     "Muri, trace 1": Trace(MURI[1], 18, 700),
     "Chronus, vc_ee9e8c": Trace(CHRONUS, 13, 2000, teams=("vc_ee9e8c",)),
     "Chronus, three teams": Trace(CHRONUS, 38, 2500, teams=("vc_b436b2", "vc_7f04ca", "vc_e13805")),
@@ -128,7 +135,7 @@ TRACES = {
     "Philly, 12 teams": Trace(read_philly, 19, 1500, first=20000),
 }
 WITHOUT_DATA = {"generated": Trace(generated, 8, 600)}
-ALL = TRACES | TUNED_ON | WITHOUT_DATA
+ALL = TRACES | SEEN | WITHOUT_DATA
 
 
 def workload_of(trace: Trace, folder: Path) -> Workload:
@@ -158,88 +165,158 @@ def _names(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How often intervals held, and their median width as a multiple of the true wait."""
+    """How often intervals held, and how wide they were.
+
+    - `made`: the forecasts; `holds`: the fraction of them that held. `jobs_hold`: the mean over jobs of the fraction
+      of the job's forecasts that held.
+    - `earlier`, `later`: the fraction of jobs that started before and after their interval.
+    - `wait`: the median wait in seconds. `width`: the median width of intervals as a multiple of the wait.
+    - `score`: the mean interval score (Gneiting, Raftery, JASA 2007, section 6.2) as a multiple of the mean wait: the
+      width, and ten times the distance of a start outside the interval. Less is better.
+    """
 
     made: int
     holds: float
+    jobs_hold: float
     earlier: float
     later: float
-    width: float
     wait: float
-    naive_holds: float
-    naive_width: float
+    width: float
+    score: float
+
+    @property
+    def is_calibrated(self) -> bool:
+        return abs(round(self.holds, 3) - COVERAGE) <= WITHIN
 
 
-def measured(made: Iterable[Made]) -> Measured | None:
-    """Returns the figures of forecasts whose job has started; None if there are none."""
-    some = [one for one in made if not np.isnan(one.waited)]
-    if not some:
+def measured(made: Sequence[Made], sides: Sequence[tuple[float, float]]) -> Measured | None:
+    """Returns the figures of intervals with the sides `sides`, each of a forecast; None if there are none."""
+    if not made:
         return None
-    waits = np.array([one.waited for one in some])
-    sides = np.array([(one.earliest, one.latest) for one in some])
-    naive = np.array([one.naive for one in some])
-    least = np.maximum(waits, MINUTE)
+    waits = np.array([one.waited for one in made])
+    low, high = np.minimum(np.array(sides), LONGEST).T
+    _, job = np.unique([one.job for one in made], return_inverse=True)
+    holds = (low <= waits) & (waits <= high)
+    missed = np.maximum(low - waits, 0) + np.maximum(waits - high, 0)
     return Measured(
-        len(some),
-        float(np.mean([one.holds for one in some])),
-        float(np.mean(waits < sides[:, 0])),
-        float(np.mean(waits > sides[:, 1])),
-        float(np.median((sides[:, 1] - sides[:, 0]) / least)),
+        len(made),
+        float(np.mean(holds)),
+        float(np.mean(np.bincount(job, holds) / np.bincount(job))),
+        float(np.mean(waits < low)),
+        float(np.mean(waits > high)),
         float(np.median(waits)),
-        float(np.mean((naive[:, 0] <= waits) & (waits <= naive[:, 1]))),
-        float(np.median((naive[:, 1] - naive[:, 0]) / least)),
+        float(np.median((high - low) / np.maximum(waits, MINUTE))),
+        float(np.mean(high - low + 2 / (1 - COVERAGE) * missed) / np.mean(waits)),
     )
 
 
-def _replay(asked: tuple[str, Path]) -> tuple[list[Made], float]:
-    name, folder = asked
-    begins = process_time()
-    made = forecasts_of(workload_of(ALL[name], folder), seed=1)
-    return made, process_time() - begins
+def of_intervals(some: Iterable[Judged]) -> Measured | None:
+    some = list(some)
+    return measured([one.made for one in some], [(one.earliest, one.latest) for one in some])
+
+
+def of_naive(some: Iterable[Judged]) -> Measured | None:
+    """Returns the figures of the interval that the waits of the last hundred jobs give."""
+    made = [one.made for one in some]
+    return measured(made, [one.naive for one in made])
+
+
+def kept_name(name: str, work: Workload) -> str:
+    """Returns the name of the file that keeps the forecasts of a replay: another one if their code or trace changes."""
+    root = Path(__file__).resolve().parents[2]
+    digest = sha256(repr(work).encode())
+    code = sorted(path for path in (root / "fairshare").rglob("*.py") if path.name != "calibration.py")
+    for path in (*code, root / "tests/fairshare/start_replay.py"):
+        digest.update(path.read_bytes())
+    return f"{name.replace(', ', '-').replace(' ', '-')}-{digest.hexdigest()[:12]}.csv"
+
+
+def replayed(name: str, work: Workload, keep: Path | None) -> list[Made]:
+    """Returns the forecasts of a replay, from the folder `keep` if they are there; else they are kept there."""
+    path = keep / kept_name(name, work) if keep else None
+    if path and path.exists():
+        return read_made(path)
+    made = forecasts_of(work, seed=1)
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        write_made(part, made)
+        part.rename(path)
+    return made
+
+
+def write_made(path: Path, made: Iterable[Made]) -> None:
+    with path.open("w") as lines:
+        csv.writer(lines).writerows(
+            [one.job, one.at, one.age, one.expected, *one.naive, one.waited] for one in made
+        )
+
+
+def read_made(path: Path) -> list[Made]:
+    with path.open() as lines:
+        rows = [[float(cell) for cell in row] for row in csv.reader(lines)]
+    return [
+        Made(int(job), at, age, expected, (low, high), waited)
+        for job, at, age, expected, low, high, waited in rows
+    ]
 
 
 HEAD = (
-    f"{'trace':<34}{'forecasts':>10}{'holds':>7}{'earlier':>9}{'later':>7}{'width/wait':>12}{'wait':>9}{'naive':>8}"
-    f"{'its width':>11}"
+    f"{'trace':<32}{'forecasts':>10}{'holds':>7}{'in band':>9}{'by job':>8}{'earlier':>9}{'later':>7}{'wait':>9}"
+    f"{'width/wait':>12}{'score':>8}{'naive holds':>13}{'score':>8}\n"
 )
 
 
-def line(name: str, found: Measured) -> str:
+def line(name: str, found: Measured, naive: Measured) -> str:
+    band = "yes" if found.is_calibrated else "no"
     return (
-        f"{name:<34}{found.made:>10}{found.holds:>7.1%}{found.earlier:>9.1%}{found.later:>7.1%}{found.width:>12.1f}"
-        f"{found.wait / 60:>7.0f} m{found.naive_holds:>8.1%}{found.naive_width:>11.1f}\n"
+        f"{name:<32}{found.made:>10}{found.holds:>7.1%}{band:>9}{found.jobs_hold:>8.1%}"
+        f"{found.earlier:>9.1%}{found.later:>7.1%}{found.wait / 60:>7.0f} m{found.width:>12.1f}{found.score:>8.1f}"
+        f"{naive.holds:>13.1%}{naive.score:>8.1f}\n"
     )
 
 
+def show(name: str, judged: Sequence[Judged]) -> None:
+    for kind, some in (
+        ("first", [one for one in judged if one.is_first]),
+        ("later", [one for one in judged if not one.is_first]),
+        ("all", judged),
+    ):
+        found, naive = of_intervals(some), of_naive(some)
+        if found and naive:
+            sys.stdout.write(line(f"{name}, {kind}" if kind == "first" else f"    {kind}", found, naive))
+    sys.stdout.flush()
+
+
 def main(names: Sequence[str]) -> None:
-    data = os.environ.get("DATA") or os.environ.get("TRACES")
-    traces = TRACES | TUNED_ON if data else WITHOUT_DATA
-    chosen = [name for name in traces if not names or name in names]
-    folder = Path(data or ".")
+    data, keep = os.environ.get("DATA") or os.environ.get("TRACES"), os.environ.get("KEEP")
+    traces = TRACES | SEEN if data else WITHOUT_DATA
     if not data:
         sys.stdout.write(
             "DATA=FOLDER is not set, so a generated trace is replayed in place of published ones.\n"
         )
-    held_out: list[Made] = []
-    sys.stdout.write(f"{HEAD}\n")
-    with multiprocessing.get_context("fork").Pool(PROCESSES) as pool:
-        results = pool.imap(_replay, [(name, folder) for name in chosen], chunksize=1)
-        for name, (made, seconds) in zip(chosen, results, strict=True):
-            held_out += [] if name in TUNED_ON else made
-            shown = f"({name})" if name in TUNED_ON else name
-            for kind, some in (("first", [one for one in made if one.stage == FIRST]), ("all", made)):
-                if found := measured(some):
-                    sys.stdout.write(
-                        line(f"{shown}, {kind}" if kind == "first" else "    first and later", found)
-                    )
-            sys.stdout.write(f"    {seconds:.0f} s of CPU time\n")
-            sys.stdout.flush()
-    for kind, some in (
-        ("first", [one for one in held_out if one.stage == FIRST]),
-        ("first and later", held_out),
-    ):
-        if found := measured(some):
-            sys.stdout.write(line(f"TOTAL, {kind}", found))
+    if unknown := sorted(set(names) - traces.keys()):
+        sys.exit(
+            f"There is no trace {', '.join(map(repr, unknown))}. Available: {', '.join(map(repr, traces))}."
+        )
+    held_out: list[Judged] = []
+    sys.stdout.write(HEAD)
+    sys.stdout.flush()
+    for name in [name for name in traces if not names or name in names]:
+        work, begins = workload_of(traces[name], Path(data or ".")), process_time()
+        made = replayed(name, work, Path(keep) if keep else None)
+        between = process_time()
+        judged = judge(made, quantum=work.quantum)
+        show(f"({name})" if name in SEEN else name, judged)
+        replay, intervals = between - begins, process_time() - between
+        sys.stdout.write(
+            f"    CPU time: {replay:.0f} s for the replay, {intervals:.1f} s for the intervals\n"
+        )
+        sys.stdout.flush()
+        if name not in SEEN:  # the jobs of all traces get numbers of their own
+            apart = JOBS * list(traces).index(name)
+            held_out += [replace(one, made=replace(one.made, job=one.made.job + apart)) for one in judged]
+    show("TOTAL", held_out)
 
 
 if __name__ == "__main__":

@@ -20,26 +20,35 @@ SCENARIOS = 3
 HORIZON = 14 * 86400.0
 # Number of past run times that a forecast uses.
 MOST_PAST = 2000
-FIRST, LATER = 0, 1
 
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """A forecast of one job, and what came of it."""
+    """A forecast of one job's start as simulations gave it, and what came of it. Times are in seconds."""
 
     job: int
-    stage: int  # FIRST or LATER
     at: float
-    centre: float
-    spread: float
+    age: float  # how long the job had waited
+    expected: float
+    naive: tuple[float, float]
+    waited: float = math.nan  # from the forecast to the start; NaN while the job waits
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A forecast with the interval that was known when it was made: its start after the forecast, and its end."""
+
+    made: Made
     earliest: float
     latest: float
-    naive: tuple[float, float]
-    waited: float = math.nan  # NaN while it waits
+
+    @property
+    def is_first(self) -> bool:
+        return self.made.age <= 0
 
     @property
     def holds(self) -> bool:
-        return self.earliest <= self.waited <= self.latest
+        return self.earliest <= self.made.waited <= self.latest
 
 
 @dataclass
@@ -69,9 +78,6 @@ class Forecaster(LiveScheduler):
         )
         self._work, self._scenarios, self._noise = work, scenarios, seed
         self.made: list[Made] = []
-        self.margins = [calibration.Margins(), calibration.Margins()]  # by stage
-        self._unknown_below: list[Made] = []
-        self._unknown_above: list[Made] = []
         self._open: dict[int, list[Made]] = {}
         self._started: set[int] = set()
         self._before: dict[int, None] = {}
@@ -121,40 +127,13 @@ class Forecaster(LiveScheduler):
             chance = np.random.Generator(np.random.PCG64(self._noise))
             left = past.remaining(groups, elapsed, chance)
             waits.append(sample_starts(situation, due, left, seed=self._noise))
-        expected = calibration.summarize(np.array(waits), quantum=quantum, horizon=HORIZON)
+        expected = calibration.expected_wait(np.array(waits), quantum=quantum, horizon=HORIZON)
         naive = self._naive()
-        self._learn(state.now)
-        for n, place in enumerate(due):
-            job = active[place]
-            stage = LATER if job in self._open else FIRST
-            mine = calibration.Expected(expected.centre[n : n + 1], expected.spread[n : n + 1])
-            earliest, latest = self.margins[stage].interval(mine, quantum=quantum)
-            one = Made(
-                job, stage, state.now, float(mine.centre[0]), float(mine.spread[0]), float(earliest[0]),
-                float(latest[0]), naive,
-            )  # fmt: skip
-            self.made.append(one)
-            self._unknown_below.append(one)
-            self._unknown_above.append(one)
-            self._open.setdefault(job, []).append(one)
-
-    def _learn(self, now: float) -> None:
-        """Moves the margins by all outcomes that are known at `now`, in the order in which they became known."""
-        known = []
-        for one in self._unknown_below:
-            ends = one.at + min(one.earliest, math.inf if math.isnan(one.waited) else one.waited)
-            known += [(ends, one, True)] if ends <= now else []
-        for one in self._unknown_above:
-            ends = one.at + min(one.latest, math.inf if math.isnan(one.waited) else one.waited)
-            known += [(ends, one, False)] if ends <= now else []
-        for _, one, is_below in sorted(known, key=lambda found: found[0]):
-            had = self.margins[one.stage]
-            if is_below:
-                self.margins[one.stage] = had.after_below(missed=one.waited < one.earliest)
-                self._unknown_below.remove(one)
-            else:
-                self.margins[one.stage] = had.after_above(missed=not one.waited <= one.latest)
-                self._unknown_above.remove(one)
+        for place, seconds in zip(due, expected.tolist(), strict=True):
+            had = self._open.setdefault(active[place], [])
+            age = state.now - had[0].at if had else 0.0
+            had.append(Made(active[place], state.now, age, seconds, naive))
+            self.made.append(had[-1])
 
     def _naive(self) -> tuple[float, float]:
         """Returns the interval that holds 80 % of the last 100 waits of jobs that have started."""
@@ -166,7 +145,38 @@ class Forecaster(LiveScheduler):
 
 
 def forecasts_of(work: Workload, *, seed: int = 0, scenarios: int = SCENARIOS) -> list[Made]:
-    """Returns all forecasts of a replay of `work` until its last job has ended."""
+    """Returns all forecasts of a replay of `work` until its last job has ended, in the order of their times.
+
+    What a cluster has learned about forecasts changes no decision, so `judge` finds the intervals afterwards.
+    """
     scheduler = Forecaster(work, seed=seed, scenarios=scenarios)
     Engine(work.machines, work.jobs, scheduler).run()
     return scheduler.made
+
+
+def judge(made: Sequence[Made], *, quantum: float) -> list[Judged]:
+    """Returns the forecasts with the interval of each, which depends only on what was known at its time.
+
+    The first forecasts are made without knowledge.
+    """
+    at, age, expected, waited = (
+        np.array([getattr(one, name) for one in made], dtype=np.float64)
+        for name in ("at", "age", "expected", "waited")
+    )
+    judged: list[Judged] = []
+    while len(judged) < len(made):
+        first = len(judged)
+        now, last = at[first], int(np.searchsorted(at, at[first], side="right"))
+        before = slice(max(0, first - calibration.MOST_OUTCOMES), first)
+        started = at[before] + waited[before] <= now
+        past = calibration.Outcomes(
+            expected[before], age[before], np.where(started, waited[before], now - at[before]), started
+        )
+        sides = calibration.intervals(expected[first:last], age[first:last], past, quantum=quantum)
+        judged += [
+            Judged(one, earliest, latest)
+            for one, earliest, latest in zip(
+                made[first:last], *(side.tolist() for side in sides), strict=True
+            )
+        ]
+    return judged

@@ -1,6 +1,7 @@
 """While a job waits, its owner sees between which times it is expected to start; the history says what came."""
 
 from contextlib import closing
+from copy import copy
 from datetime import timedelta
 
 import pytest
@@ -9,12 +10,12 @@ from django.db.models import F
 
 from accounting.core.clock import now_from_database
 from fairshare.model import Reason
-from fairshare.starts.calibration import FIRST_MARGIN
 from scheduling.core.event_texts import text_of
 from scheduling.core.locks import Lock
-from scheduling.models import Cluster, Job, JobEvent, JobForecast, KeptForecast, StartMargins
+from scheduling.models import Cluster, Job, JobEvent, JobForecast, KeptForecast
 from scheduling.models.event_codes import EventCode
 from scheduling.rounds.forecasts import forecast_starts
+from scheduling.rounds.outcomes import outcomes_of
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -127,25 +128,48 @@ def test_the_history_says_what_was_expected_and_what_came(lab: World) -> None:
     event = passed(lab, waiting, started=kept.latest - kept.at + timedelta(seconds=1))
     assert text_of(event).startswith("The job started later than expected: the forecast of ")
     kept.refresh_from_db()
-    assert kept.below_known
-    assert kept.above_known
     assert kept.closed_at == kept.started_at
-    margins = StartMargins.objects.get(cluster=lab.cluster, is_first=True)
-    assert margins.above > FIRST_MARGIN > margins.below
-    assert (margins.below_known, margins.above_known) == (1, 1)
+    known = outcomes_of(lab.cluster, now=now_from_database())
+    assert known.started.tolist() == [True]
+    assert known.waited.tolist() == [(kept.started_at - kept.at).total_seconds()]
+    assert known.expected.tolist() == [(kept.expected - kept.at).total_seconds()]
+    assert known.age.tolist() == [0]
+
+
+def test_intervals_are_later_after_jobs_have_started_later_than_expected(lab: World) -> None:
+    """Proves that outcomes are kept and used: later jobs in the same situation get later intervals."""
+
+    def waits_until() -> timedelta:
+        Cluster.objects.update(last_round_at=now_from_database())
+        forecast(lab)
+        one = JobForecast.objects.get(job=waiting)
+        assert one.starts_by is not None
+        return one.starts_by - now_from_database()
+
+    waiting = waits(lab)
+    before = waits_until()
+    [kept] = KeptForecast.objects.filter(job=waiting)
+    other = lab.submit(lab.people.bob, lab.people.astro, gpus=1)
+    late = KeptForecast(
+        cluster=lab.cluster, job=other, is_first=True, at=kept.at - timedelta(days=1), age=kept.age,
+        expected=kept.expected - timedelta(days=1), earliest=kept.earliest, latest=kept.latest,
+        started_at=kept.at, closed_at=kept.at,
+    )  # fmt: skip
+    KeptForecast.objects.bulk_create([copy(late) for _ in range(30)])
+    assert waits_until() > before * 2
 
 
 def test_an_outcome_counts_once_however_often_forecasts_run(lab: World) -> None:
     waiting = waits(lab)
     passed(lab, waiting, started=timedelta(seconds=1))
-    before = list(StartMargins.objects.order_by("pk").values())
+    before = list(KeptForecast.objects.order_by("pk").values())
     Cluster.objects.update(last_round_at=now_from_database())
     forecast(lab)
-    assert list(StartMargins.objects.order_by("pk").values()) == before
+    assert list(KeptForecast.objects.filter(job=waiting).order_by("pk").values()) == before
     assert waiting.events.filter(code=EventCode.EXPECTED_START).count() == 1
 
 
-def test_a_job_that_is_cancelled_while_it_waits_teaches_only_what_is_known(lab: World) -> None:
+def test_a_job_that_is_cancelled_while_it_waits_teaches_only_how_long_it_waited(lab: World) -> None:
     waiting = waits(lab)
     KeptForecast.objects.filter(job=waiting).update(
         earliest=F("at") + timedelta(hours=1), latest=F("at") + timedelta(hours=2)
@@ -156,9 +180,9 @@ def test_a_job_that_is_cancelled_while_it_waits_teaches_only_what_is_known(lab: 
     forecast(lab)
     [kept] = KeptForecast.objects.filter(job=waiting)
     assert (kept.closed_at, kept.started_at) == (now, None)
-    assert not kept.below_known
-    assert not kept.above_known
-    assert not StartMargins.objects.filter(above_known__gt=0).exists()
+    known = outcomes_of(lab.cluster, now=now_from_database())
+    assert known.started.tolist() == [False]
+    assert known.waited.tolist() == [(now - kept.at).total_seconds()]
     assert not waiting.events.filter(code=EventCode.EXPECTED_START).exists()
 
 
@@ -172,6 +196,7 @@ def test_forecasts_of_a_waiting_job_are_kept_each_time_it_has_waited_twice_as_lo
         moved = now - timedelta(seconds=waited * quantum) - first.get().at
         for row in before:
             row.at, row.earliest, row.latest = row.at + moved, row.earliest + moved, row.latest + moved
+            row.expected += moved
             row.save()
         Cluster.objects.update(last_round_at=now)
         forecast(lab)
