@@ -29,11 +29,14 @@ SIMILAR = 1.5
 # What is known before the first outcome: errors have a normal distribution with this standard deviation, with the
 # weight of so many new forecasts. A cluster's first intervals reach to 4.7 times the expected wait.
 PRIOR_SPREAD, PRIOR_WEIGHT, PRIOR_POINTS = 1.2, 10.0, 40
-# Later forecasts than these are not used, so that the cost is bounded.
-MOST_OUTCOMES = 2000
+# Older forecasts are not used, so that the cost is bounded. There must be many, because all jobs that wait at a time
+# have errors in common: thousands of forecasts may come from a handful of busy weeks.
+MOST_OUTCOMES = 5000
 # A time waited counts as this many quanta more, because seconds make no difference.
 LEAST_AGE = 4
-AT_ONCE = 256  # intervals that are computed together, which bounds the memory
+# Quantiles are computed once for all jobs whose logarithms are the same when rounded to so much, and AT_ONCE
+# together, which bounds the memory.
+ROUNDED, AT_ONCE = 0.25, 64
 _PRIOR = np.array(
     [NormalDist(0, PRIOR_SPREAD).inv_cdf((point + 0.5) / PRIOR_POINTS) for point in range(PRIOR_POINTS)]
 )
@@ -75,11 +78,14 @@ def intervals(expected: Floats, age: Floats, past: Outcomes, *, quantum: float) 
     started = np.concatenate([past.started[newest], np.ones(PRIOR_POINTS, dtype=np.bool_)])
     order = np.lexsort((~started, errors))  # a start before a wait that goes on at the same time
     recent = 0.5 ** (np.arange(len(centre), 0, -1) / HALF_LIFE) + LASTING
-    sides = np.empty((2, len(expected)))
     mine, my_ages = _logs(expected, age, quantum)
-    for first in range(0, len(expected), AT_ONCE):
+    alike, kind = np.unique(
+        np.round(np.stack([mine, my_ages]) / ROUNDED) * ROUNDED, axis=1, return_inverse=True
+    )
+    found = np.empty((2, alike.shape[1]))
+    for first in range(0, alike.shape[1], AT_ONCE):
         some = slice(first, first + AT_ONCE)
-        apart = np.square(mine[some, None] - centre) + np.square(my_ages[some, None] - ages)
+        apart = np.square(alike[0, some, None] - centre) + np.square(alike[1, some, None] - ages)
         weights = np.empty((len(apart), len(errors)))
         weights[:, : len(centre)] = recent * np.exp(apart / (-2 * SIMILAR**2))
         weights[:, len(centre) :] = PRIOR_WEIGHT / PRIOR_POINTS
@@ -87,8 +93,8 @@ def intervals(expected: Floats, age: Floats, past: Outcomes, *, quantum: float) 
         for side, level in enumerate(((1 - COVERAGE) / 2, (1 + COVERAGE) / 2)):
             beyond = reached >= level - 1e-9
             place = np.where(beyond[:, -1], np.argmax(beyond, axis=1), len(errors) - 1)
-            sides[side, some] = np.exp(mine[some] + errors[order][place]) - quantum
-    earliest, latest = np.maximum(sides, 0.0)
+            found[side, some] = errors[order][place]
+    earliest, latest = np.maximum(np.exp(mine + found[:, kind]) - quantum, 0.0)
     return earliest, latest
 
 

@@ -82,10 +82,11 @@ def test_intervals_hold_as_often_as_they_say_for_exchangeable_errors(
 @for_all(st.integers(0, 2**32 - 1), st.sampled_from([-2.0, 2.0]))
 def test_intervals_hold_again_soon_after_a_jump_of_all_waits(seed: int, jump: float) -> None:
     chance = np.random.Generator(np.random.PCG64(seed))
-    errors = chance.normal(size=1200) * 0.5
+    errors = chance.normal(size=1000) * 0.5
     errors[600:] += jump
     found = intervals_of(errors, every=2 * HOUR, start=600)
     assert coverage(found[:5]) < COVERAGE / 2
+    assert coverage(found[20:100]) > COVERAGE / 2
     assert coverage(found[200:]) == pytest.approx(COVERAGE, abs=0.1)
 
 
@@ -142,7 +143,7 @@ def test_jobs_that_still_wait_make_intervals_later_than_the_known_outcomes_alone
         for rows in (known, known + waiting)
     )
     assert alone[1][0] < 2 * HOUR
-    assert both[1][0] > 4 * HOUR
+    assert both[1][0] > 5 * HOUR
 
 
 def test_each_outcome_counts_for_forecasts_like_its_own() -> None:
