@@ -62,7 +62,8 @@ def expected_wait(waits: Floats, *, quantum: float, horizon: float) -> Floats:
     """Returns the expected wait (J,) of simulated waits (S, J), all in seconds: the geometric mean of waits that are
     longer by a quantum. Infinite waits count as `horizon`."""
     logs = np.log(np.minimum(waits, horizon) + quantum)
-    return np.maximum(np.exp(np.mean(logs, axis=0)) - quantum, 0.0)
+    expected: Floats = np.maximum(np.exp(np.mean(logs, axis=0)) - quantum, 0.0)
+    return expected
 
 
 def intervals(expected: Floats, age: Floats, past: Outcomes, *, quantum: float) -> tuple[Floats, Floats]:
@@ -106,6 +107,6 @@ def _distribution(weights: Floats, started: Bools) -> Floats:
     """Returns the product-limit estimate (J, F) of the distribution of errors (F,) in ascending order, with the
     weights (J, F), of which those that have not started are known to be greater."""
     greater = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
-    stays = np.where(started, 1 - weights / np.maximum(greater, np.finfo(np.float64).tiny), 1.0)
+    stays: Floats = np.where(started, 1 - weights / np.maximum(greater, np.finfo(np.float64).tiny), 1.0)
     reached: Floats = 1 - np.cumprod(stays, axis=1)
     return reached
