@@ -11,7 +11,7 @@ FORGOTTEN_FORECASTS = "DELETE FROM scheduling_keptforecast"
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0086_advance_reservations'),
+        ('scheduling', '0087_terminals'),
     ]
 
     operations = [
