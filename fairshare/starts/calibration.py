@@ -107,6 +107,6 @@ def _distribution(weights: Floats, started: Bools) -> Floats:
     """Returns the product-limit estimate (J, F) of the distribution of errors (F,) in ascending order, with the
     weights (J, F), of which those that have not started are known to be greater."""
     greater = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
-    stays: Floats = np.where(started, 1 - weights / np.maximum(greater, 1e-300), 1.0)
-    reached: Floats = 1 - np.cumprod(stays, axis=1)
+    gone = weights / np.maximum(greater, 1e-300) * started
+    reached: Floats = 1 - np.cumprod(1 - gone, axis=1)
     return reached
