@@ -108,5 +108,5 @@ def _distribution(weights: Floats, started: Bools) -> Floats:
     weights (J, F), of which those that have not started are known to be greater."""
     greater = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
     gone = weights / np.maximum(greater, 1e-300) * started
-    reached: Floats = 1 - np.cumprod(1 - gone, axis=1)
+    reached: Floats = 1 - (1 - gone).cumprod(axis=1)
     return reached
