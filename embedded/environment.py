@@ -187,8 +187,9 @@ def code_fingerprint() -> str:
 
 
 def static_files() -> list[Path]:
-    """Returns the source files below `static/`, which `collectstatic` copies."""
-    return [path for path in (ROOT / "static").rglob("*") if path.is_file()]
+    """Returns the source files, ours and those of `bin/browser-packages`, which `collectstatic` copies."""
+    folders = (ROOT / "static", ROOT / ".browser-packages" / "static")
+    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
 
 
 def fingerprint(files: Iterable[Path], *facts: object) -> str:

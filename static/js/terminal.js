@@ -18,9 +18,12 @@ document.createElement = (name, ...more) => {
   return made;
 };
 
+// The colours of the page, as xterm.js reads them: without variables.
 const colours = () => {
-  const style = getComputedStyle(root);
-  const value = (name) => style.getPropertyValue(name).trim();
+  const value = (name) => {
+    root.style.color = `var(${name})`;
+    return getComputedStyle(root).color;
+  };
   return {
     background: value("--sunken"),
     foreground: value("--text"),
@@ -125,7 +128,7 @@ terminal.onResize(({ rows, cols }) => send({ size: [rows, cols] }));
 // Tab belongs to the shell, so another key must lead out of the terminal.
 terminal.attachCustomKeyEventHandler((event) => {
   if (event.type !== "keydown" || event.key !== "Escape" || !event.ctrlKey || !event.shiftKey) return true;
-  (again.hidden ? document.querySelector("[aria-current=page]") : again).focus();
+  (again.hidden ? document.querySelector(".tabs [aria-current=page]") : again).focus();
   return false;
 });
 // Keys typed here are no shortcuts of the portal.

@@ -22,6 +22,7 @@ from accounting.models import AuditEvent, Membership, User
 from portal.models import Scope
 from portal.terminals import talk
 from portal.tokens.actions import create_token
+from scheduling.backends.kubernetes.terminals import elsewhere
 from scheduling.backends.local.isolation import Isolation
 from scheduling.clusters import isolation as clusters_isolation
 from scheduling.execution.operations import perform_operations
@@ -395,3 +396,11 @@ def test_the_page_has_the_terminal_for_those_who_may_open_it(desk: Desk) -> None
     assert signed_in(people.charlie).get(address).status_code == 404
     Job.objects.filter(pk=desk.job.pk).update(state=Job.State.SUSPENDED)
     assert "The job is not running" in signed_in(people.bob).get(address).content.decode()
+
+
+def test_a_pod_gets_the_command_of_its_cluster_and_no_terminal() -> None:
+    pod = {"metadata": {"name": "fairlot-aaaaaaai-0-x7k2p"}, "spec": {"containers": [{"name": "worker"}]}}
+    error = elsewhere("fairlot-astro-1", pod)
+    assert error.how == (
+        "kubectl --namespace fairlot-astro-1 exec --stdin --tty fairlot-aaaaaaai-0-x7k2p --container worker -- /bin/sh"
+    )
