@@ -23,7 +23,7 @@ class ReservationForm(Form):
         Tenant.objects.active(),
         help_text="Its jobs, and those of teams below it, have the GPUs first.",
     )
-    cluster = Row("Cluster", Cluster.objects.attached())
+    cluster = Row("Cluster", Cluster.objects.attached().order_by(*by_name("name")))
     generation = Row("GPU type", Generation.objects.all())
     gpus = Whole(
         "Number of GPUs",
