@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fairshare.codec import decode_snapshot, encode
 from fairshare.driver import Situation, received_gpus
 from fairshare.entitlement import entitlements
-from fairshare.model import NOWHERE, Decision, Snapshot
+from fairshare.model import NOWHERE, Decision, Reason, Snapshot
 from fairshare.policies import policy_named
 from fairshare.quotas import Quotas, limits_of
 from fairshare.sizes import at_least_size
@@ -157,6 +157,21 @@ def test_a_gang_passes_on_what_it_has_to_another_elastic_gang_only_if_that_one_t
 
     assert after(LONG) == [4, 4]
     assert after(10.0) == [7, 1]
+
+
+@pytest.mark.parametrize(("switch_cost", "most"), [(0.0, 6), (60.0, 4), (600.0, 1)])
+def test_a_gpu_that_others_use_every_other_quantum_restarts_a_gang_less_the_more_that_costs(
+    switch_cost, most
+):
+    jobs = [Job(0, workers=1, most=4, on=(0,) * 4), Job(1)]
+    now, restarts = situation(snapshot([(0, 4)], TWO, jobs, switch_cost=switch_cost)), 0
+    for number in range(12):
+        blocked = np.array([0, Reason.BACKING_OFF if number % 2 else 0], dtype=np.int64)
+        now = replace(now, view=replace(now.view, jobs=replace(now.view.jobs, blocked=blocked)))
+        plan = now.decide(number)
+        restarts += not stays_put(plan, now.view.jobs)[0]
+        now = now.after(plan)
+    assert 1 <= restarts <= most
 
 
 def test_a_gang_becomes_smaller_at_the_end_of_its_quantum_when_a_limit_was_set():
