@@ -17,6 +17,7 @@ from accounting.access import audit
 from accounting.access.permissions import may
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
+from accounting.core.wording import counted
 from accounting.models import Membership, Quota, User
 from accounting.models.tenants import ids_with_role
 from fairshare.model import Reason
@@ -219,6 +220,15 @@ class _Finder:
             return None
         return self._clone(RemedyCode.FEWER_WORKERS, most, self.job.gpus_per_worker)
 
+    def smaller_least(self) -> Remedy | None:
+        """Proposes the workers of an elastic job for which GPUs are idle now, as its least."""
+        if self.job.max_workers is None:
+            return None
+        most = max(self._fitting(self.job.gpus_per_worker, free=True).values(), default=0)
+        if not 0 < most < self.job.workers:
+            return None
+        return self._clone(RemedyCode.FEWER_WORKERS, most, self.job.gpus_per_worker)
+
     def other_shape_now(self) -> Remedy | None:
         return self._other_shape(free=True)
 
@@ -250,7 +260,8 @@ class _Finder:
         shaped = self._with(workers=workers, gpus_per_worker=gpus)
         if self.job.kind != Job.Kind.TRAINING or not self._may_submit or self.explainer.never(shaped):
             return None
-        label = f"Clone with {workers} × {gpus} GPUs" if workers > 1 else f"Clone with {gpus} GPUs"
+        shape = f"{workers} × {gpus} GPUs" if workers > 1 else counted(gpus, "GPU")
+        label = f"Clone with {'at least ' if self.job.max_workers else ''}{shape}"
         effect = "Opens the submit form with this shape. The waiting job stays until you cancel it."
         return Remedy(code, label, effect, {"workers": workers, "gpus_per_worker": gpus})
 
@@ -341,10 +352,10 @@ _OF_REASONS = {
     ),
     Reason.HOURS_SPENT: (_Finder.raise_managers_limit, _Finder.ask_for_limit, _Finder.other_team),
     Reason.BORROWED_ENOUGH: (_Finder.every_type, _Finder.ask_for_limit),
-    Reason.SHARE_IN_USE: (_Finder.every_type, _Finder.ask_for_tickets),
+    Reason.SHARE_IN_USE: (_Finder.every_type, _Finder.smaller_least, _Finder.ask_for_tickets),
     Reason.RESERVED: (_Finder.every_type,),
-    Reason.OWN_JOBS_AHEAD: (_Finder.run_first, _Finder.every_type),
-    Reason.FRAGMENTED: (_Finder.other_shape_now, _Finder.every_type),
+    Reason.OWN_JOBS_AHEAD: (_Finder.run_first, _Finder.every_type, _Finder.smaller_least),
+    Reason.FRAGMENTED: (_Finder.smaller_least, _Finder.other_shape_now, _Finder.every_type),
     Reason.NODES_AWAY: (_Finder.every_type, _Finder.return_nodes),
     Reason.CLUSTER_PAUSED: (_Finder.resume_cluster,),
     Reason.BACKING_OFF: (_Finder.try_now,),

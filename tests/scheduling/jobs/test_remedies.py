@@ -84,6 +84,24 @@ def test_larger_than_the_cluster_clone_with_fewer_workers() -> None:
     starts(lab, clone(job, RemedyCode.FEWER_WORKERS))
 
 
+def test_an_elastic_job_waits_clone_with_a_smaller_least() -> None:
+    lab = world(v100=4)
+    lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
+    lab.fill()
+    lab.carry_out()
+    job = lab.submit(lab.people.bob, lab.people.astro, workers=4, max_workers=8)
+    lab.fill()
+    job.refresh_from_db()
+    assert job.reason in {Reason.SHARE_IN_USE, Reason.FRAGMENTED}
+    [remedy] = [
+        one for one in remedies_of(job, reader=lab.people.bob) if one.code is RemedyCode.FEWER_WORKERS
+    ]
+    assert remedy.label == "Clone with at least 2 × 1 GPUs"
+    smaller = clone(job, RemedyCode.FEWER_WORKERS)
+    assert (smaller.workers, smaller.max_workers) == (2, 8)
+    starts(lab, smaller)
+
+
 def test_no_node_is_large_enough_clone_with_smaller_workers() -> None:
     lab = world(v100=4)
     lab.node("v100-1", lab.people.v100, 4)
