@@ -26,6 +26,7 @@ EVENTS_PER_PAGE = 50
 # How the portal names the classes of the data model.
 KINDS = {
     "tenant": "team",
+    "advancereservation": "advance reservation",
     "apitoken": "API token",
     "idlerule": "rule for idle GPUs",
     "clusteraccess": "cluster access",

@@ -61,6 +61,8 @@ class ReservationForm(Form):
                 for one in nodes.order_by(*by_name("name"))
             ],
         )
+        if of is None:
+            self.offer("cluster", clusters.order_by(*by_name("name")))
         self.offer("team", Tenant.objects.active().order_by(*by_name("name")))
         self.offer(
             "generation", Generation.objects.filter(nodes__in=nodes).order_by(*by_name("name")).distinct()

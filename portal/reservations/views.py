@@ -26,6 +26,7 @@ from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 from scheduling.advance import actions
 from scheduling.advance.drafts import Draft, draft, effect_of
+from scheduling.advance.use import use_of
 from scheduling.models import AdvanceReservation, AdvanceWindow
 
 PER_PAGE = 25
@@ -101,6 +102,7 @@ def _page(
         "reservation": found,
         "state": state,
         "windows": [one for one in found.windows.all() if one.ends > now][:10],
+        "use": use_of(found, now),
         "past": sum(one.ends <= now for one in found.windows.all()),
         "may_change": changes and state in {"open", "coming"},
         "form": ReservationForm(of=found).or_posted(posted) if changes else None,

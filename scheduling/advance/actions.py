@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC
 
 from django.db import transaction
@@ -106,12 +107,16 @@ def _store(held: AdvanceReservation, made: Draft) -> None:
 
 def _stored_values(held: AdvanceReservation) -> dict[str, object]:
     return _values(held) | {
-        "nodes": {one.node.name: one.gpus for one in held.nodes.select_related("node")},
+        "nodes": _in_words({one.node.name: one.gpus for one in held.nodes.select_related("node")}),
     }
 
 
 def _audit_values(held: AdvanceReservation, made: Draft) -> dict[str, object]:
-    return _values(held) | {"nodes": {node.name: gpus for node, gpus in made.gpus_of.items()}}
+    return _values(held) | {"nodes": _in_words({node.name: gpus for node, gpus in made.gpus_of.items()})}
+
+
+def _in_words(nodes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({gpus})" for name, gpus in nodes.items())
 
 
 def _values(held: AdvanceReservation) -> dict[str, object]:

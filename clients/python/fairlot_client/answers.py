@@ -24,6 +24,8 @@ class AdvanceReservation(TypedDict):
     ends: str
     weekly_until: str | None
     windows: list[ReservationWindow]
+    reserved_gpu_hours: float
+    used_gpu_hours: float
     effect: ReservationEffect | None
 
 

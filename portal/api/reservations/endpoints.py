@@ -19,6 +19,7 @@ from portal.api.reservations import schemas
 from portal.user_request import ApiRequest
 from scheduling.advance import actions
 from scheduling.advance.drafts import Draft, Effect, Terms, draft, effect_of
+from scheduling.advance.use import use_of
 from scheduling.models import AdvanceReservation, Cluster, Node
 
 router = Router(tags=["Reservations"])
@@ -123,7 +124,10 @@ def _terms(new: schemas.ReservationTerms, cluster: Cluster) -> Terms:
 
 def _show(one: AdvanceReservation) -> dict[str, Any]:
     now = now_from_database()
+    use = use_of(one, now)
     return {
+        "reserved_gpu_hours": use.reserved,
+        "used_gpu_hours": use.used,
         "id": one.pk,
         "name": one.name,
         "state": one.state_at(now),
@@ -143,6 +147,8 @@ def _show(one: AdvanceReservation) -> dict[str, Any]:
 def _drafted(made: Draft, request: ApiRequest) -> dict[str, Any]:
     terms = made.terms
     return {
+        "reserved_gpu_hours": 0.0,
+        "used_gpu_hours": 0.0,
         "id": None,
         "name": terms.name,
         "state": "draft",

@@ -86,4 +86,6 @@ class AdvanceReservation(Schema):
     ends: datetime
     weekly_until: datetime | None
     windows: list[ReservationWindow] = Field(description="Windows that are not over, earliest first.")
+    reserved_gpu_hours: float = Field(description="GPU-hours of its windows until now.")
+    used_gpu_hours: float = Field(description="GPU-hours of them in which jobs of the team held the GPUs.")
     effect: ReservationEffect | None = None

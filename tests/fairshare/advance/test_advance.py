@@ -156,9 +156,14 @@ def _with_reservations(draw: st.DrawFn) -> Snapshot:
     return keeping(reserved(view, *rows), keeps, until=draw(st.sampled_from([100.0, INF])))
 
 
-@given(_with_reservations(), st.sampled_from(names()), st.integers(0, 9))
-def test_at_no_round_do_others_have_reserved_gpus(view: Snapshot, name: str, seed: int) -> None:
-    plan = Situation.first(policy_named(name, None, {}), view).decide(seed)
+@given(_with_reservations(), st.sampled_from(names()), st.integers(0, 9), st.booleans())
+def test_at_no_round_do_others_have_reserved_gpus(
+    view: Snapshot, name: str, seed: int, is_fill: bool
+) -> None:
+    policy = policy_named(name, None, {})
+    if is_fill:
+        view = replace(view, settings=between_quanta(policy, view.settings))
+    plan = Situation.first(policy, view).decide(seed)
     assert view.advance is not None
     advance, jobs, tree = view.advance, view.jobs, Tree.of(view.accounts.parent)
     assert (used_on_nodes(view, plan) <= view.cluster.capacity).all()
@@ -176,5 +181,5 @@ def test_at_no_round_do_others_have_reserved_gpus(view: Snapshot, name: str, see
             if not set(tree.path(int(jobs.account[job]))) & set(owners)
         )
         assert outside <= max(int(room[node]) - int(advance.gpus[rows].sum()), 0)
-    again = Situation.first(policy_named(name, None, {}), view).decide(seed)
+    again = Situation.first(policy, view).decide(seed)
     assert codec.encode(again) == codec.encode(plan)

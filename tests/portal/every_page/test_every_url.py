@@ -538,6 +538,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "limit_id": scene.quota.pk,
         "budget_id": 1,
         "subscription_id": 1,
+        "view_id": 1,
         "invitation_id": 1,
         "announcement_id": announcement_in(scene),
         "reservation_id": reservation_in(scene),

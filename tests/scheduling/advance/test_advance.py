@@ -20,6 +20,7 @@ from scheduling.advance.actions import (
     reserve_in_advance,
 )
 from scheduling.advance.drafts import Terms, draft, effect_of
+from scheduling.advance.use import Use, use_of
 from scheduling.advance.windows import Window, most_reserved, windows_of
 from scheduling.backends.base import End, Phase
 from scheduling.jobs.explain import explain
@@ -253,6 +254,20 @@ def test_a_preview_says_whom_it_hits_and_what_it_costs(lab: World) -> None:
     [loss] = effect.losses
     assert (loss.tenant, loss.entitled, loss.less) == (cast.astro, 2.0, 1.0)
     assert not AdvanceReservation.objects.exists()
+
+
+def test_the_use_of_a_reservation_counts_what_the_team_held_of_it_and_no_more(lab: World) -> None:
+    cast = lab.people
+    made = reserve(lab, gpus=3, lends=True)
+    assert use_of(made, now_from_database()) == Use(0.0, 0.0)
+    goes_by(made, 2 * HOUR)  # the window of an hour began an hour ago, and ended now
+    charlies, bobs = lab.submit(cast.charlie, cast.bio, gpus=2), lab.submit(cast.bob, cast.astro, gpus=2)
+    lab.quantum()
+    lab.carry_out()
+    for job in (charlies, bobs):
+        lab.age(lab.lease(job), 5400)  # since before the window, and after its end
+    found = use_of(made, now_from_database())
+    assert (found.reserved, found.used) == pytest.approx((3.0, 2.0), abs=0.05)
 
 
 def test_teams_see_their_reservations_and_others_do_not(lab: World) -> None:
