@@ -9,6 +9,10 @@ prediction beyond exchangeability", Annals of Statistics 2023), localized as by 
 Short waits end first. So at any time, the known errors are of jobs that waited less than expected, and quantiles of
 them alone would be too small. Jobs that still wait therefore count as censored: their wait is longer than they have
 waited so far (product-limit estimate: Kaplan, Meier, JASA 1958).
+
+Jobs that wait at the same time have errors in common, because the same jobs are before them. Thousands of forecasts of
+two busy days are one outcome rather than thousands. So forecasts count by the number of times that are as long as the
+expected wait and have such forecasts; the fewer there are, the more counts what is assumed before the first outcome.
 """
 
 from __future__ import annotations
@@ -25,18 +29,17 @@ COVERAGE = 0.8
 # intervals follow when the jobs of a cluster change, and remember how wrong forecasts have been before.
 HALF_LIFE, LASTING = 50, 0.1
 # Standard deviation of the Gaussian weight of similar forecasts, in logarithms of expected waits and of times waited.
-SIMILAR = 1.5
-# What is known before the first outcome: errors have a normal distribution with this standard deviation, with the
-# weight of so many new forecasts. A cluster's first intervals reach to 4.7 times the expected wait.
-PRIOR_SPREAD, PRIOR_WEIGHT, PRIOR_POINTS = 1.2, 10.0, 40
-# Older forecasts are not used, so that the cost is bounded. There must be many, because all jobs that wait at a time
-# have errors in common: thousands of forecasts may come from a handful of busy weeks.
+SIMILAR = 1.0
+# What is assumed before the first outcome: errors have a normal distribution with this standard deviation. It counts as
+# much as the outcomes of PRIOR_TIMES times of the length of the expected wait. A cluster's first intervals reach to 2.8
+# times the expected wait.
+PRIOR_SPREAD, PRIOR_TIMES, PRIOR_POINTS = 0.8, 1.0, 40
+# Older forecasts are not used, so that the cost is bounded.
 MOST_OUTCOMES = 5000
 # A time waited counts as this many quanta more, because seconds make no difference.
 LEAST_AGE = 4
-# Quantiles are computed once for all jobs whose logarithms are the same when rounded to so much, and AT_ONCE
-# together, which bounds the memory.
-ROUNDED, AT_ONCE = 0.25, 64
+# Quantiles are computed once for all jobs whose logarithms are the same when rounded to so much.
+ROUNDED = 0.25
 _PRIOR = np.array(
     [NormalDist(0, PRIOR_SPREAD).inv_cdf((point + 0.5) / PRIOR_POINTS) for point in range(PRIOR_POINTS)]
 )
@@ -46,12 +49,14 @@ _PRIOR = np.array(
 class Outcomes:
     """Forecasts that were made earlier, oldest first, and what is known of them now. Times are in seconds.
 
+    - `ago` (F,): how long ago the forecast was made.
     - `expected` (F,): the wait that was expected, as `expected_wait` returns it.
     - `age` (F,): how long the job had already waited.
     - `waited` (F,): how long after the forecast the job started, or how long it has waited since without a start.
     - `started` (F,): whether the job has started.
     """
 
+    ago: Floats
     expected: Floats
     age: Floats
     waited: Floats
@@ -84,17 +89,15 @@ def intervals(expected: Floats, age: Floats, past: Outcomes, *, quantum: float) 
         np.round(np.stack([mine, my_ages]) / ROUNDED) * ROUNDED, axis=1, return_inverse=True
     )
     found = np.empty((2, alike.shape[1]))
-    for first in range(0, alike.shape[1], AT_ONCE):
-        some = slice(first, first + AT_ONCE)
-        apart = np.square(alike[0, some, None] - centre) + np.square(alike[1, some, None] - ages)
-        weights = np.empty((len(apart), len(errors)))
-        weights[:, : len(centre)] = recent * np.exp(apart / (-2 * SIMILAR**2))
-        weights[:, len(centre) :] = PRIOR_WEIGHT / PRIOR_POINTS
-        reached = _distribution(weights[:, order], started[order])
-        for side, level in enumerate(((1 - COVERAGE) / 2, (1 + COVERAGE) / 2)):
-            beyond = reached >= level - 1e-9
-            place = np.where(beyond[:, -1], np.argmax(beyond, axis=1), len(errors) - 1)
-            found[side, some] = errors[order][place]
+    for place, (about, since) in enumerate(alike.T.tolist()):
+        similar = np.exp((np.square(about - centre) + np.square(since - ages)) / (-2 * SIMILAR**2))
+        weights = recent * similar
+        times = _times(past.ago[newest], similar, np.exp(about))
+        prior = PRIOR_TIMES * (weights.sum() / times if times > 0 else 1.0)
+        weights = np.concatenate([weights, np.full(PRIOR_POINTS, prior / PRIOR_POINTS)])
+        reached = _distribution(weights[order], started[order])
+        levels = np.array([(1 - COVERAGE) / 2, (1 + COVERAGE) / 2]) - 1e-9
+        found[:, place] = errors[order][np.minimum(np.searchsorted(reached, levels), len(errors) - 1)]
     earliest, latest = np.maximum(np.exp(mine + found[:, kind]) - quantum, 0.0)
     return earliest, latest
 
@@ -103,10 +106,20 @@ def _logs(expected: Floats, age: Floats, quantum: float) -> tuple[Floats, Floats
     return np.log(expected + quantum), np.log(age + LEAST_AGE * quantum)
 
 
+def _times(ago: Floats, similar: Floats, length: float) -> float:
+    """Returns how many times of the length `length` have forecasts that were made `ago` (F,), oldest first. A time
+    counts as much as its most similar forecast."""
+    if not len(ago):
+        return 0.0
+    number = np.floor(ago / length)
+    first = np.flatnonzero(np.diff(number, prepend=np.inf))
+    return float(np.maximum.reduceat(similar, first).sum())
+
+
 def _distribution(weights: Floats, started: Bools) -> Floats:
-    """Returns the product-limit estimate (J, F) of the distribution of errors (F,) in ascending order, with the
-    weights (J, F), of which those that have not started are known to be greater."""
-    greater = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
+    """Returns the product-limit estimate (F,) of the distribution of errors in ascending order, with the weights (F,),
+    of which those that have not started are known to be greater."""
+    greater = weights[::-1].cumsum()[::-1]
     gone = weights / np.maximum(greater, 1e-300) * started
-    reached: Floats = 1 - (1 - gone).cumprod(axis=1)
+    reached: Floats = 1 - (1 - gone).cumprod()
     return reached

@@ -46,6 +46,7 @@ def outcomes_of(cluster: Cluster, *, now: datetime) -> Outcomes:
     rows = list(newest.values_list(*columns)[:MOST_OUTCOMES])[::-1]
     waited = [(started or closed or now) - at for at, _, _, started, closed in rows]
     return Outcomes(
+        _seconds(now - at for at, *_ in rows),
         _seconds(expected - at for at, _, expected, *_ in rows),
         _seconds(age for _, age, *_ in rows),
         np.maximum(_seconds(waited), 0.0),  # a clock may have been set back

@@ -169,8 +169,9 @@ def judge(made: Sequence[Made], *, quantum: float) -> list[Judged]:
         now, last = at[first], int(np.searchsorted(at, at[first], side="right"))
         before = slice(max(0, first - calibration.MOST_OUTCOMES), first)
         started = at[before] + waited[before] <= now
+        ago = now - at[before]
         past = calibration.Outcomes(
-            expected[before], age[before], np.where(started, waited[before], now - at[before]), started
+            ago, expected[before], age[before], np.where(started, waited[before], ago), started
         )
         sides = calibration.intervals(expected[first:last], age[first:last], past, quantum=quantum)
         judged += [

@@ -47,6 +47,7 @@ def intervals_of(
     for number in range(start, len(errors), batch):
         known = at[:number] + waits[:number] <= at[number]
         past = Outcomes(
+            at[number] - at[:number],
             np.full(number, HOUR),
             np.zeros(number),
             np.where(known, waits[:number], at[number] - at[:number]),
@@ -90,9 +91,11 @@ def test_intervals_hold_again_soon_after_a_jump_of_all_waits(seed: int, jump: fl
     assert coverage(found[200:]) == pytest.approx(COVERAGE, abs=0.1)
 
 
-def outcomes(rows: list[tuple[float, float, float, bool]]) -> Outcomes:
+def outcomes(rows: list[tuple[float, float, float, bool]], *, every: float = HOUR) -> Outcomes:
+    """Returns outcomes of forecasts, one each `every` seconds, of which each row has the other fields."""
+    ago = np.arange(len(rows), 0, -1) * every
     expected, age, waited, started = np.array(rows, dtype=np.float64).reshape(len(rows), 4).T
-    return Outcomes(expected, age, waited, started.astype(np.bool_))
+    return Outcomes(ago, expected, age, waited, started.astype(np.bool_))
 
 
 seconds = st.floats(0, 1e7)
@@ -126,7 +129,8 @@ def test_the_longer_other_jobs_still_wait_the_later_is_the_interval(
 @for_all(st.integers(1, 600), st.integers(0, 2**32 - 1))
 def test_an_interval_does_not_depend_on_the_jobs_beside_it(count: int, seed: int) -> None:
     chance = np.random.Generator(np.random.PCG64(seed))
-    past = Outcomes(*chance.exponential(HOUR, (3, 50)), chance.random(50) < 0.7)
+    ago = np.arange(50, 0, -1) * HOUR
+    past = Outcomes(ago, *chance.exponential(HOUR, (3, 50)), chance.random(50) < 0.7)
     expected, age = chance.exponential(HOUR, (2, count))
     together = intervals(expected, age, past, quantum=QUANTUM)
     one = int(chance.integers(count))
@@ -152,6 +156,17 @@ def test_each_outcome_counts_for_forecasts_like_its_own() -> None:
     low, high = intervals(np.array([60.0, 100 * HOUR]), np.zeros(2), past, quantum=QUANTUM)
     assert low[0] == pytest.approx(600)
     assert high[1] == pytest.approx(100 * HOUR)
+
+
+def test_many_forecasts_of_one_day_narrow_intervals_less_than_as_many_of_a_year() -> None:
+    """Proves that jobs that wait at the same time, whose errors have a common part, do not count as many outcomes."""
+    rows = [(10 * HOUR, 0.0, 10 * HOUR, True)] * 300
+    day, year = (
+        intervals(np.array([10 * HOUR]), np.zeros(1), outcomes(rows, every=every), quantum=QUANTUM)
+        for every in (60.0, 30 * HOUR)
+    )
+    assert year[0][0] == pytest.approx(year[1][0]) == pytest.approx(10 * HOUR)
+    assert day[1][0] > 1.5 * day[0][0]
 
 
 def test_expected_waits_lie_between_those_of_the_futures_and_infinite_ones_count_as_the_horizon() -> None:
