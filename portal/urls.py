@@ -8,7 +8,8 @@ from portal import errors
 SUBJECTS = (
     "home", "notifications",
     "api", "jobs", "cluster", "share", "reports", "live", "submit", "sessions", "services", "schedules",
-    "sweeps", "pipelines", "drafts", "terminals", "account", "tokens", "secrets", "requests", "subscriptions",
+    "sweeps", "pipelines", "drafts", "gallery", "terminals", "account", "tokens", "secrets", "requests",
+    "subscriptions",
     "administration", "invitations", "announcements", "reservations", "docs",
 )  # fmt: skip
 

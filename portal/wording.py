@@ -19,6 +19,7 @@ NAVIGATION = (
     ("home", "Home", "home", ""),
     ("submit", "Submit", "plus", "submitter"),
     ("jobs", "Jobs", "jobs", ""),
+    ("templates", "Templates", "copy", ""),
     ("sweeps", "Sweeps", "sliders", ""),
     ("pipelines", "Pipelines", "flow", ""),
     ("sessions", "Sessions", "edit", ""),
@@ -37,7 +38,7 @@ ROLES = frozenset(role for _, _, _, role in NAVIGATION)
 SECTIONS = {
     "home": "home", "submit": "submit", "job": "jobs", "schedule": "schedules", "cluster": "cluster", "share": "share",
     "service": "services", "session": "sessions", "storage": "storage", "sweep": "sweeps", "trade": "trades",
-    "pipeline": "pipelines", "usage": "usage", "draft": "submit",
+    "pipeline": "pipelines", "usage": "usage", "draft": "submit", "template": "templates",
     "team": "teams", "admin": "administration", "request": "teams",
 }  # fmt: skip
 

@@ -113,7 +113,8 @@ def remove_drafts(*, after: timedelta) -> int:
 def remove_code(*, after: timedelta) -> int:
     """Deletes code uploads that nobody needs and that were last uploaded longer than `after` ago. Returns their number.
 
-    Needed are the uploads of jobs whose files still exist, of schedules, services, sweeps, pipelines and drafts.
+    Needed are the uploads of jobs whose files still exist, of schedules, services, sweeps, pipelines, drafts
+    and templates.
     """
     total, last = 0, 0
     old = CodeUpload.objects.unused().order_by("pk")

@@ -84,6 +84,7 @@ PAGES: dict[str, range] = {
     "storage": up_to(9),
     "submit": up_to(9),
     "drafts": up_to(6),
+    "templates": up_to(8),
     "sessions": up_to(6),
     "services": up_to(10),
     "schedules": up_to(8),

@@ -62,6 +62,8 @@ PERMISSIONS: dict[str, Permission] = {
     "request.ask": Permission("Make requests for tickets, limits and new teams", (MANAGER,)),
     "request.answer": Permission("Grant and decline requests", (ADMIN, OPERATOR)),
     "secret.change": Permission("Create, replace and delete a team's secrets", (MANAGER,)),
+    "template.publish": Permission("Publish and withdraw a team's templates", (ADMIN, MANAGER)),
+    "template.publish_for_all": Permission("Publish and withdraw templates for all teams", (ADMIN,)),
     "job.submit": Permission(
         "Submit jobs, sweeps, pipelines, services, sessions and schedules in a team", (MANAGER, MEMBER)
     ),

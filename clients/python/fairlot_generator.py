@@ -72,6 +72,14 @@ NAMES = {
     "POST /drafts": "create_draft",
     "GET /drafts/{draft_id}": "get_draft",
     "DELETE /drafts/{draft_id}": "delete_draft",
+    # templates
+    "GET /templates": "list_templates",
+    "POST /templates": "publish_template",
+    "GET /templates/{template_id}": "get_template",
+    "POST /templates/{template_id}/versions": "publish_template_version",
+    "POST /templates/{template_id}/withdraw": "withdraw_template",
+    "POST /templates/{template_id}/preview": "preview_template",
+    "POST /templates/{template_id}/submit": "submit_template",
     # services
     "GET /services": "list_services",
     "POST /services": "create_service",

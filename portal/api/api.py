@@ -40,6 +40,7 @@ from portal.api.shares.endpoints import router as shares
 from portal.api.subscriptions.endpoints import router as subscriptions
 from portal.api.sweeps.endpoints import router as sweeps
 from portal.api.teams.endpoints import router as teams
+from portal.api.templates.endpoints import router as templates
 from portal.api.trade_limits.endpoints import router as trade_limits
 from portal.api.volumes.endpoints import router as volumes
 from portal.models import Scope
@@ -76,6 +77,7 @@ ROUTERS = {
         sweeps,
         pipelines,
         drafts,
+        templates,
         shares,
         notifications,
         fairness,

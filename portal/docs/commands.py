@@ -23,6 +23,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "fairlot submit --draft -f job.yaml",
     ),
     "drafts": ("fairlot drafts list",),
+    "templates": ("fairlot templates list",),
+    "template": ("fairlot templates show {pk}",),
+    "template_use": ("fairlot submit --template {pk} -P lr=0.1",),
+    "template_new": ("fairlot templates publish 'A name' -f job.yaml --parameters parameters.yaml",),
+    "template_edit": (
+        "fairlot templates publish --version-of {pk} -f job.yaml --parameters parameters.yaml",
+    ),
     "job": (
         "fairlot show {pk}",
         "fairlot why {pk}",

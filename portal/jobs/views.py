@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
+from accounting.access.permissions import may_somewhere
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.name_order import by_name
 from accounting.core.numbers import read_key
@@ -48,6 +49,7 @@ from scheduling.jobs.remedies import apply_remedy
 from scheduling.jobs.run_times import run_time_of
 from scheduling.models import Job, JobEvent, JobLabel, LabelKey
 from scheduling.models.jobs import job_in_sight
+from scheduling.models.templates import version_in_sight
 from scheduling.spec.differences import differences
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -270,6 +272,7 @@ _job = Prepared(
         "pipeline",
         "step",
         "cloned_from",
+        "template_use__version__template",
     )
 )
 
@@ -306,4 +309,6 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
             user=user, about=NotificationRule.About.JOB, job_id=shown.pk, way=NotificationRule.Way.BELL
         ).exists(),
         "cloned_from": job_in_sight(user, shown.cloned_from),
+        "template_version": version_in_sight(user, shown),
+        "may_publish": may_submit and may_somewhere(user, "template.publish"),
     }

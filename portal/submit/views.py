@@ -11,6 +11,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from accounting.access.permissions import may_somewhere
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key, read_whole
 from accounting.core.texts import one_line
@@ -186,6 +187,7 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     context = form_context(draft, choices) | _changes(draft, clone) | {"kept": kept}
+    context["may_publish"] = may_somewhere(request.user, "template.publish")
     context["needs"] = {"text": needs, "problem": problem}
     return render(request, "submit/submit.html", context, status=status)
 

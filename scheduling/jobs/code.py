@@ -115,6 +115,21 @@ def keep_code(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         _copy_for(tenant, found)
 
 
+def keep_upload(*, actor: User, tenant: Tenant, digest: str) -> CodeUpload:
+    """Returns the upload of `tenant` with this digest, within the caller's transaction. Copies an upload of another
+    team that the actor may use.
+
+    Raises SpecError if there is no such upload.
+    """
+    among = CodeUpload.objects.visible_to(actor).only(*ABOUT).filter(digest=digest)
+    found = sorted(
+        among.select_for_update(of=("self",), no_key=True), key=lambda upload: upload.tenant_id != tenant.pk
+    )
+    if not found:
+        raise SpecError({"code.upload": "there is no such upload; upload the code again"})
+    return found[0] if found[0].tenant_id == tenant.pk else _copy_for(tenant, found[0])
+
+
 def why_not_in(cluster: Cluster, upload: CodeUpload) -> str:
     """Explains why jobs of a cluster cannot get the upload. Returns "" if they can."""
     if cluster.backend == Cluster.Backend.LOCAL or upload.size <= MOST_IN_PODS:

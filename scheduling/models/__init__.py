@@ -38,6 +38,7 @@ from scheduling.models.sessions import Session
 from scheduling.models.share_hours import FinishTime, ShareBook, ShareHour
 from scheduling.models.storage import JobStorage
 from scheduling.models.sweeps import Sweep, SweepMember
+from scheduling.models.templates import JobTemplate, TemplateUse, TemplateVersion
 from scheduling.models.terminals import Terminal
 from scheduling.models.trade_limits import TradeLimit
 from scheduling.models.volumes import JobVolume, Volume
@@ -67,6 +68,7 @@ __all__ = [
     "JobSecret",
     "JobSpeed",
     "JobStorage",
+    "JobTemplate",
     "JobVolume",
     "KeptForecast",
     "LabelKey",
@@ -104,6 +106,8 @@ __all__ = [
     "Sweep",
     "SweepMember",
     "TeamUid",
+    "TemplateUse",
+    "TemplateVersion",
     "Terminal",
     "Trade",
     "TradeLimit",

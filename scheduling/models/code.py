@@ -16,6 +16,7 @@ from scheduling.models.pipelines import PipelineStep
 from scheduling.models.schedules import Schedule
 from scheduling.models.services import ServiceRevision
 from scheduling.models.sweeps import Sweep
+from scheduling.models.templates import TemplateVersion
 
 
 class CodeUploadQuerySet(models.QuerySet["CodeUpload"]):
@@ -25,8 +26,8 @@ class CodeUploadQuerySet(models.QuerySet["CodeUpload"]):
         return self.filter(tenant__in=Tenant.objects.visible_to(user, role=Membership.Role.MEMBER))
 
     def unused(self) -> Self:
-        """Returns the uploads that no job with files, no schedule, no service, no sweep, no pipeline and no draft
-        needs."""
+        """Returns the uploads that no job with files, no schedule, no service, no sweep, no pipeline, no draft
+        and no template needs."""
         jobs = JobCode.objects.filter(upload=models.OuterRef("pk"), job__files_removed_at=None)
         tenant, named = models.OuterRef("tenant"), KT("spec__code__upload")
         schedules = Schedule.objects.kept().filter(tenant=tenant)
@@ -38,9 +39,11 @@ class CodeUploadQuerySet(models.QuerySet["CodeUpload"]):
         in_sweep = models.Exists(sweeps.alias(named=named).filter(named=digest))
         steps = PipelineStep.objects.filter(pipeline__tenant=tenant, pipeline__ended_at=None)
         in_pipeline = models.Exists(steps.alias(named=named).filter(named=digest))
+        versions = TemplateVersion.objects.filter(upload=models.OuterRef("pk"), template__withdrawn_at=None)
+        in_template = models.Exists(versions)
         in_draft = models.Exists(Draft.objects.filter(upload=models.OuterRef("pk")))
         return self.filter(
-            ~models.Exists(jobs), ~in_schedule, ~in_service, ~in_sweep, ~in_pipeline, ~in_draft
+            ~models.Exists(jobs), ~in_schedule, ~in_service, ~in_sweep, ~in_pipeline, ~in_draft, ~in_template
         )
 
 

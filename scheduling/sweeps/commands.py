@@ -3,37 +3,18 @@ variables."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Sequence
 
 from accounting.core.wording import fixed
 from scheduling.spec.job_spec import JobSpec, SpecError
+from scheduling.spec.placeholders import pattern, render
 from scheduling.sweeps.parameters import INDEX, INDEX_VARIABLE, Values, text_of
 
 LONGEST_NAME = 120  # of a job
 LONGEST_COMMAND = 20_000
 MOST_CHARACTERS = 4_000_000  # of the values of all members
-
-
-def render(command: str, texts: dict[str, str]) -> str:
-    """Returns the command with each `{name}` replaced by the text of that name, quoted for the shell.
-
-    Only names in `texts` count. `{{name}}` becomes `{name}`. All other braces stay unchanged, among them `${name}`,
-    which is a variable of the shell.
-    """
-
-    def put(found: re.Match[str]) -> str:
-        escaped, name = found["escaped"], found["name"]
-        return f"{{{escaped}}}" if escaped else shlex.quote(texts[name])
-
-    return _pattern(texts).sub(put, command) if texts else command
-
-
-def _pattern(names: Collection[str]) -> re.Pattern[str]:
-    either = "|".join(map(re.escape, sorted(names)))
-    return re.compile(rf"\{{\{{(?P<escaped>{either})\}}\}}|(?<!\$)\{{(?P<name>{either})\}}")
 
 
 def spec_of_member(base: JobSpec, index: int, values: Values) -> JobSpec:
@@ -57,7 +38,7 @@ def _uses(command: str, names: Collection[str]) -> tuple[int, Counter[str]]:
     """Returns the length of the command without what `render` puts in, and how often it puts in the text of each
     name."""
     rest, uses = len(command), Counter[str]()
-    for found in _pattern([*names, INDEX]).finditer(command):
+    for found in pattern([*names, INDEX]).finditer(command):
         if found["escaped"]:
             rest -= len("{}")
         else:

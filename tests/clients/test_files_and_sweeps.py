@@ -12,7 +12,7 @@ import pytest
 from fairlot_client.cli.code import packed
 from fairlot_client.cli.commands.sweeps import value_of
 from fairlot_client.errors import ConnectionFailed
-from scheduling.models import CodeUpload, Draft, Job, Pipeline, Sweep
+from scheduling.models import CodeUpload, Draft, Job, JobTemplate, Pipeline, Sweep
 from scheduling.pipelines.definition import Definition
 from tests.portal.scene import Scene
 
@@ -197,3 +197,31 @@ def test_a_draft_is_kept_incomplete_completed_in_the_portal_and_submitted(scene:
     ]
     assert fairlot(bob, "drafts", "delete", draft.pk).exit_code == 0
     assert not Draft.objects.exists()
+
+
+def test_a_template_is_published_listed_used_and_withdrawn(scene: Scene, fairlot, tmp_path: Path) -> None:
+    alice, bob = scene.people.alice, scene.people.bob
+    (tmp_path / "job.yaml").write_text("name: base\ncommand: train {lr}\n")
+    (tmp_path / "parameters.yaml").write_text("- {name: lr, type: number, default: 0.1, description: rate}\n")
+    files = ("-f", tmp_path / "job.yaml", "--parameters", tmp_path / "parameters.yaml", "-d", "Trains it.")
+    assert fairlot(alice, "templates", "publish", "Base", *files).exit_code == 2
+    done = fairlot(alice, "templates", "publish", "Base", *files, "--team", "astro")
+    assert done.exit_code == 0, done.output
+    template = JobTemplate.objects.get()
+    assert done.stdout == f"{template.pk}\n"
+    assert fairlot(alice, "templates", "publish", "--version-of", "Base", *files, "--for-all").exit_code == 2
+    assert fairlot(alice, "templates", "publish", "--version-of", "Base", *files).exit_code == 0
+    assert [one["version"] for one in json.loads(fairlot(bob, "templates", "list", "-o", "json").stdout)] == [
+        2
+    ]
+    assert "lr (number) = 0.1 rate" in fairlot(bob, "templates", "show", "Base", "--version", 1).stdout
+    done = fairlot(bob, "submit", "--template", "Base", "-P", "lr=0.5", "--team", "astro")
+    assert done.exit_code == 0, done.output
+    assert Job.objects.get(pk=int(done.stdout)).spec["command"] == "train 0.5"
+    assert "values.lr" in fairlot(bob, "submit", "--template", "Base", "-P", "lr=x").stderr
+    for wrong in (("-P", "lr=1"), ("--template", "Base", "--gpus", 2), ("--template", "Base", "--check")):
+        assert fairlot(bob, "submit", *wrong).exit_code == 2, wrong
+    assert fairlot(alice, "templates", "withdraw", "Base").exit_code == 0
+    assert fairlot(bob, "submit", "--template", "Base").exit_code == 2
+    (tmp_path / "parameters.yaml").write_text("lr: number\n")
+    assert "must be a list" in fairlot(alice, "templates", "publish", "B", *files, "--team", "astro").stderr

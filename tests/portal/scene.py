@@ -39,6 +39,7 @@ from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import JobSpec
 from scheduling.sweeps.actions import Rules, create_sweep
 from scheduling.sweeps.parameters import Parameters
+from scheduling.templates.actions import publish_template
 from tests.make import LONG_AGO, Cast
 from tests.scheduling.world import World, world
 
@@ -81,7 +82,7 @@ class Scene:
 
 def with_a_session(scene: Scene) -> Scene:
     """Creates a notebook session of Bob's in Astro, which waits for GPUs, a sweep and a pipeline, which have no jobs
-    yet, and a draft of Bob's. Returns the scene."""
+    yet, a draft of Bob's, and a template of Alice's. Returns the scene."""
     spec = JobSpec(name="supernova-notes", command="serve", port=8000)
     people = scene.people
     start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
@@ -99,6 +100,14 @@ def with_a_session(scene: Scene) -> Scene:
         tenant=people.astro,
         cluster=scene.world.cluster,
         definition=Definition.parse({"name": "supernova-line", "steps": steps}),
+    )
+    publish_template(
+        actor=people.alice,
+        tenant=people.astro,
+        name="supernova-template",
+        description="Trains the model of the supernova.",
+        spec={"name": "supernova-{lr}", "command": "train {lr}"},
+        parameters=[{"name": "lr", "type": "number", "default": 0.1}],
     )
     save_draft(
         actor=people.bob,

@@ -461,6 +461,11 @@ class FilePage(TypedDict):
     is_cut: bool
 
 
+class FilledTemplate(TypedDict):
+    spec: dict[str, Any]
+    yaml: str
+
+
 class FinishedJobs(TypedDict):
     """Finish-time fairness of training jobs: the actual time divided by the time on a private cluster.
 
@@ -1572,6 +1577,35 @@ class TeamWithoutResult(TypedDict):
 
     team: str
     why: str
+
+
+class Template(TypedDict):
+    id: int
+    name: str
+    team: str | None
+    description: str
+    version: int
+    gpus: int
+    expected_hours: float | None
+    created_at: str
+    withdrawn_at: str | None
+
+
+class TemplateVersion(TypedDict):
+    """A template with one of its versions, which `version` numbers."""
+
+    id: int
+    name: str
+    team: str | None
+    description: str
+    version: int
+    latest: int
+    spec: dict[str, Any]
+    yaml: str
+    parameters: list[dict[str, Any]]
+    made_by: str | None
+    made_at: str
+    withdrawn_at: str | None
 
 
 class Tested(TypedDict):

@@ -680,6 +680,112 @@ def delete_draft(draft_id: int) -> Call[None]:
     return Call("DELETE", filled("/drafts/{draft_id}", draft_id=draft_id))
 
 
+def list_templates(
+    *, team: str | None = None, q: str | None = None, before: int | None = None, page_size: int | None = None
+) -> Pages[answers.Template]:
+    """Returns one page of the templates that the caller may use, newest first."""
+    return Pages(
+        Call("GET", "/templates", query=given(team=team, q=q, before=before, limit=page_size)), "before"
+    )
+
+
+def publish_template(
+    *,
+    description: str,
+    spec: dict[str, Any] | str,
+    name: str,
+    parameters: list[dict[str, Any]] | Unset = UNSET,
+    team: str | Unset = UNSET,
+    for_all: bool | Unset = UNSET,
+) -> Call[answers.TemplateVersion]:
+    """Publishes a template for a team, or for all teams.
+
+    For managers of the team and admins.
+    """
+    return Call(
+        "POST",
+        "/templates",
+        body=set_fields(
+            description=description, spec=spec, parameters=parameters, name=name, team=team, for_all=for_all
+        ),
+    )
+
+
+def get_template(template_id: int, *, version: int | None = None) -> Call[answers.TemplateVersion]:
+    """Returns a version of a template, by default the latest.
+
+    Withdrawn templates stay readable.
+    """
+    return Call(
+        "GET", filled("/templates/{template_id}", template_id=template_id), query=given(version=version)
+    )
+
+
+def publish_template_version(
+    template_id: int,
+    *,
+    description: str,
+    spec: dict[str, Any] | str,
+    parameters: list[dict[str, Any]] | Unset = UNSET,
+) -> Call[answers.TemplateVersion]:
+    """Publishes a new version of a template.
+
+    Earlier versions stay as they were.
+    """
+    return Call(
+        "POST",
+        filled("/templates/{template_id}/versions", template_id=template_id),
+        body=set_fields(description=description, spec=spec, parameters=parameters),
+    )
+
+
+def withdraw_template(template_id: int) -> Call[None]:
+    """Withdraws a template, so that nobody can use it any more.
+
+    Withdrawing it again has no effect.
+    """
+    return Call("POST", filled("/templates/{template_id}/withdraw", template_id=template_id))
+
+
+def preview_template(
+    template_id: int, *, values: dict[str, Any] | Unset = UNSET, version: int | Unset | None = UNSET
+) -> Call[answers.FilledTemplate]:
+    """Returns the job specification that a template gives with these values.
+
+    Submits nothing.
+    """
+    return Call(
+        "POST",
+        filled("/templates/{template_id}/preview", template_id=template_id),
+        body=set_fields(values=values, version=version),
+    )
+
+
+def submit_template(
+    template_id: int,
+    *,
+    idempotency_key: str | None = None,
+    values: dict[str, Any] | Unset = UNSET,
+    version: int | Unset | None = UNSET,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    even_if_never: bool | Unset = UNSET,
+) -> Call[answers.JobInFull]:
+    """Submits a job from a template.
+
+    A call that repeats an Idempotency-Key returns the job of the first call.
+    """
+    return Call(
+        "POST",
+        filled("/templates/{template_id}/submit", template_id=template_id),
+        takes_key=True,
+        key=idempotency_key,
+        body=set_fields(
+            values=values, version=version, team=team, cluster=cluster, even_if_never=even_if_never
+        ),
+    )
+
+
 def list_services(
     *,
     team: str | None = None,
@@ -2731,6 +2837,13 @@ class Operations:
     create_draft = Method(create_draft)
     get_draft = Method(get_draft)
     delete_draft = Method(delete_draft)
+    list_templates = PagedMethod(list_templates)
+    publish_template = Method(publish_template)
+    get_template = Method(get_template)
+    publish_template_version = Method(publish_template_version)
+    withdraw_template = Method(withdraw_template)
+    preview_template = Method(preview_template)
+    submit_template = Method(submit_template)
     list_services = PagedMethod(list_services)
     create_service = Method(create_service)
     get_service = Method(get_service)

@@ -27,8 +27,9 @@ from scheduling.clusters.actions import create_cluster, declare_node, update_clu
 from scheduling.clusters.discovery import declare_local_gpus
 from scheduling.clusters.isolation import why_refused
 from scheduling.jobs.submitting import submit_job
-from scheduling.models import Cluster, Job, Node
+from scheduling.models import Cluster, Job, JobTemplate, Node
 from scheduling.spec.job_spec import JobSpec
+from scheduling.templates.actions import publish_template
 
 CLUSTER = "demo"
 # Generation, description, price of a GPU-hour, node name, GPUs, and the speed that programs simulate there.
@@ -73,6 +74,60 @@ JOBS = (
 )
 
 
+# Name, description, specification and parameters of the templates for all teams. They need only the example program.
+TEMPLATES: tuple[tuple[str, str, dict[str, Any], list[dict[str, Any]]], ...] = (
+    (
+        "Digits: train and resume",
+        "Trains a small network to read handwritten digits. It prints its progress, saves checkpoints, and continues"
+        " from the newest one after a pause. Good for a first job.",
+        {
+            "name": "digits: {steps} steps",
+            "command": 'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps {steps} --batch {batch}'
+            " --seconds-per-step 0.1",
+            "workers": "{workers}",
+            "generations": ["{gpu}"],
+            "checkpoint_grace_seconds": 10,
+            "expected_hours": 0.05,
+        },
+        [
+            {
+                "name": "steps", "type": "number", "description": "How long to train", "whole": True, "min": 300,
+                "max": 100_000, "default": 1200,
+            },
+            {
+                "name": "batch", "type": "choice", "description": "Images in each step",
+                "choices": ["32", "64", "128"], "default": "64",
+            },
+            {
+                "name": "workers", "type": "number", "description": "Workers that share each step, with one GPU each",
+                "whole": True, "min": 1, "max": 4, "default": 1,
+            },
+            {
+                "name": "gpu", "type": "generation", "description": "GPU type; empty accepts every type",
+                "required": False,
+            },
+        ],
+    ),
+    (
+        "Digits: until an accuracy is reached",
+        "Trains the same network, and fails if it does not reach the accuracy that you ask for. Good to see how a"
+        " failed job looks.",
+        {
+            "name": "digits: accuracy {accuracy}",
+            "command": 'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps 600 --target-accuracy {accuracy}',
+            "checkpoint_grace_seconds": 10,
+            "expected_hours": 0.02,
+        },
+        [
+            {
+                "name": "accuracy", "type": "number", "description": "Part of the test images that it must read",
+                "min": 0.5, "max": 1, "default": 0.95,
+            }
+        ],
+    ),
+)  # fmt: skip
+
+
 class Command(BaseCommand):
     help = "Loads the demo data into an empty Fairlot."
 
@@ -96,6 +151,11 @@ class Command(BaseCommand):
         passwords = {name: _person(name, role, teams.get(team or ""), at) for name, role, team, at in PEOPLE}
         _write(passwords_file, passwords)
         cluster = _cluster()
+        for name, about, data, parameters in TEMPLATES:
+            if not JobTemplate.objects.filter(name=name, tenant=None).exists():
+                publish_template(
+                    actor=None, tenant=None, name=name, description=about, spec=data, parameters=parameters
+                )
         actors = {user.username: user for user in User.objects.all()}
         refused = [why for owner, *_ in JOBS if (why := why_refused(cluster, actors[owner]))]
         if refused:

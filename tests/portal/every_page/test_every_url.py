@@ -18,7 +18,7 @@ from portal.docs.help import entry_for
 from scheduling.advance.actions import reserve_in_advance
 from scheduling.advance.drafts import Terms
 from scheduling.announcements.actions import announce
-from scheduling.models import AdvanceReservation, Announcement, Draft, Pipeline, Session, Sweep
+from scheduling.models import AdvanceReservation, Announcement, Draft, JobTemplate, Pipeline, Session, Sweep
 from tests.portal.scene import SECRETS, Scene, with_a_session
 
 ANONYMOUS, ALICE, BOB, CHARLIE, OLGA, ADA = WHO = ("anonymous", "alice", "bob", "charlie", "olga", "ada")
@@ -139,6 +139,15 @@ EXPECTED: dict[str, dict[str, int]] = {
     "pipeline": ASTRO,
     "pipeline_cancel": POSTED,
     "pipeline_run_again": POSTED,
+    "templates": PAGE,
+    "templates?q=train&team=astro": PAGE,
+    "template": ASTRO,
+    "template?version=1": ASTRO,
+    "template_new": MANAGER | {ADA: 200},
+    "template_new?job={job}": MANAGER | {ADA: 200},
+    "template_edit": MANAGER | {ADA: 200},
+    "template_use": ASTRO,
+    "template_withdraw": POSTED,
     "drafts": PAGE,
     "draft_delete": POSTED,
     "submit?draft={draft}": BOBS,
@@ -326,6 +335,12 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:pipeline": API_ASTRO,
     "api-1:pipeline_cancel": API_POSTED,
     "api-1:pipeline_run_again": API_POSTED,
+    "api-1:templates": API,
+    "api-1:template": API_ASTRO,
+    "api-1:template_versions": API_POSTED,
+    "api-1:template_withdraw": API_POSTED,
+    "api-1:template_preview": API_POSTED,
+    "api-1:template_submit": API_POSTED,
     "api-1:drafts": API,
     "api-1:draft": dict.fromkeys(WHO, 404) | {ANONYMOUS: 401, BOB: 200},
     "api-1:sweeps": API,
@@ -501,6 +516,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "team_limit": scene.quota.pk,
         "lock": 1,
         "draft": Draft.objects.get().pk,
+        "template": JobTemplate.objects.get().pk,
         "invitation": 1,
         "announcement": announcement_in(scene),
         "reservation": reservation_in(scene),
@@ -521,6 +537,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "sweep_id": Sweep.objects.get().pk,
         "pipeline_id": Pipeline.objects.get().pk,
         "draft_id": Draft.objects.get().pk,
+        "template_id": JobTemplate.objects.get().pk,
         "schedule_id": scene.schedule.pk,
         "slug": "astro",
         "username": "bob",

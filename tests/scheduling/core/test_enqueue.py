@@ -44,7 +44,7 @@ NO_ROUND = {
         "report.subscribe", "report.unsubscribe", "secret.create",
         "secret.delete", "secret.replace", "secret.reseal", "service.open", "session.keep", "session.open",
         "sharing.analyse", "sharing.analyse_again", "statement.subscribe", "statement.unsubscribe", "tenant.rename",
-        "tenant.take_uid",
+        "template.publish", "template.withdraw", "tenant.take_uid",
         "terminal.close", "terminal.open",
         "terminal_login.allow", "terminal_login.deny", "token.create", "token.revoke", "token.revoke_all",
         "user.reset_password",

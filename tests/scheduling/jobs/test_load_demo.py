@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 
 from scheduling.management.commands import load_demo
-from scheduling.models import Job, Node
+from scheduling.models import Job, Node, TemplateVersion
+from scheduling.spec.templates import read_values
+from scheduling.templates.actions import filled, parameters_of
 
 FASTEST = max(speed for *_, speed in load_demo.HARDWARE)
 SECONDS_PER_STEP = 0.2
@@ -46,3 +52,18 @@ def test_loading_it_again_adds_nothing(loaded: Path) -> None:
     before = Job.objects.count(), Node.objects.count()
     call_command("load_demo", "--passwords-file", str(loaded / "passwords"))
     assert (Job.objects.count(), Node.objects.count()) == before
+
+
+def test_the_templates_of_the_demo_run(loaded: Path) -> None:
+    assert TemplateVersion.objects.count() == len(load_demo.TEMPLATES)
+    examples = {"FAIRLOT_EXAMPLES": str(settings.FAIRLOT_EXAMPLES_DIR), "FAIRLOT_GPU_SPEED": "1000000"}
+    path = {"PATH": f"{Path(sys.executable).parent}:{os.defpath}"}
+    for version in TemplateVersion.objects.order_by("pk"):
+        spec = filled(version, read_values(parameters_of(version), {}))
+        files = loaded / str(version.pk)
+        files.mkdir()
+        where = {"FAIRLOT_CHECKPOINT_DIR": str(files)}
+        ran = subprocess.run(
+            spec.argv, env=examples | path | where, cwd=files, capture_output=True, check=False, text=True
+        )
+        assert (ran.returncode, "final accuracy" in ran.stdout) == (0, True), ran

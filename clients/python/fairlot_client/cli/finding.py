@@ -58,6 +58,11 @@ def pipeline_id_of(app: App, text: str) -> int:
     return _by_name(text, "pipeline", app.client.list_pipelines, lambda one: one["ended_at"] is None)
 
 
+def template_id_of(app: App, text: str) -> int:
+    """Returns the id of a template that is given by its id or name."""
+    return _by_name(text, "template", lambda: app.client.list_templates(q=text), lambda one: True)
+
+
 def _by_name(
     text: str, what: str, listed: Callable[[], Iterable[Mapping[str, Any]]], is_alive: Callable[[Any], bool]
 ) -> int:
@@ -79,7 +84,7 @@ def _only(named: list[Any], text: str, what: str, is_alive: Callable[[Any], bool
 
 
 def argument(kind: str, **options: Any) -> Callable[[Any], Any]:
-    """Returns an argument for the id or name of a job, service, session, schedule, sweep or pipeline, with
+    """Returns an argument for the id or name of a job, service, session, schedule, sweep, pipeline or template, with
     completion."""
     return click.argument(kind, shell_complete=_completer(kind.rstrip("s")), **options)
 
@@ -95,6 +100,7 @@ def _completer(kind: str) -> Callable[[click.Context, click.Parameter, str], lis
                 "schedule": client.list_schedules,
                 "sweep": client.list_sweeps,
                 "pipeline": client.list_pipelines,
+                "template": client.list_templates,
             }
             found = list(islice(lists[kind](page_size=MOST_COMPLETED), MOST_COMPLETED))
         except Exception:

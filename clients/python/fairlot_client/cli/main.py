@@ -22,6 +22,7 @@ from fairlot_client.cli.commands import (
     reservations,
     shell,
     sweeps,
+    templates,
 )
 from fairlot_client.cli.commands.completion import completion
 from fairlot_client.version import VERSION
@@ -62,6 +63,7 @@ for _command in (
     sweeps.sweep,
     pipelines.pipeline,
     drafts.drafts,
+    templates.templates,
     imports.convert,
     notifications.notices,
     notifications.notify,

@@ -66,6 +66,10 @@ def submitted(
 @click.command(context_settings=WORDS)
 @job_options
 @click.option("--check", is_flag=True, help="Only show whether the job could run, when, and its cost.")
+@click.option("--template", help="Id or name of a template, whose parameters -P sets.")
+@click.option(
+    "-P", "--param", "params", type=PAIR, multiple=True, help="Value of a template's parameter: lr=0.1."
+)
 @click.option(
     "--draft", is_flag=True, help="Keep the job as a draft, which may be incomplete, and print its id."
 )
@@ -77,7 +81,16 @@ def submitted(
 )
 @output_option
 @with_app
-def submit(app: App, check: bool, draft: bool, needs: tuple[int, ...], **options: Any) -> None:
+def submit(
+    app: App,
+    *,
+    check: bool,
+    draft: bool,
+    needs: tuple[int, ...],
+    template: str | None,
+    params: tuple[tuple[str, str], ...],
+    **options: Any,
+) -> None:
     """Submit a job, and print its id.
 
     COMMAND is a command that the job runs, or a script on this machine. Lines `#FAIRLOT --workers 2` at the head of a
@@ -88,7 +101,13 @@ def submit(app: App, check: bool, draft: bool, needs: tuple[int, ...], **options
     fairlot submit --gpus 2 -- python train.py --epochs 90
     fairlot submit train.sh
     fairlot submit -f job.yaml --name again
+    fairlot submit --template Baseline -P lr=0.1
     """
+    if template or params:
+        if check or draft or needs or not template:
+            raise click.UsageError("-P needs --template, and neither goes with --check, --draft or --needs.")
+        tell_submitted(app, from_template(app, template, params, **options))
+        return
     if check:
         show_check(app, **options)
         return
@@ -100,7 +119,31 @@ def submit(app: App, check: bool, draft: bool, needs: tuple[int, ...], **options
     if needs:
         submit_after(app, needs, **options)
         return
-    job = submitted(app, **options)
+    tell_submitted(app, submitted(app, **options))
+
+
+def from_template(
+    app: App,
+    template: str,
+    params: tuple[tuple[str, str], ...],
+    *,
+    team: str | None,
+    cluster: str | None,
+    even_if_never: bool,
+    **others: Any,
+) -> JobInFull:
+    """Submits a job from a template. Raises UsageError for options of a job, which the template sets itself."""
+    if any(value not in (None, (), False) for value in others.values()):
+        raise click.UsageError(
+            "With --template, give only -P, --team, --cluster and --even-if-never: the template sets all else."
+        )
+    place = place_of({"team": team, "cluster": cluster})
+    number = finding.template_id_of(app, template)
+    return app.client.submit_template(number, values=dict(params), even_if_never=even_if_never, **place)
+
+
+def tell_submitted(app: App, job: JobInFull) -> None:
+    """Prints the id of a job that was submitted, and says how to follow it."""
     talk(
         f'Submitted job {job["id"]} "{job["name"]}" for {job["team"]}. Follow it: fairlot logs -f {job["id"]}'
     )
