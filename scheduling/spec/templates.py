@@ -7,7 +7,8 @@ data, never into YAML, so that no value can add or change another field.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, TypeAlias, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -18,24 +19,12 @@ from scheduling.spec import yaml_core
 from scheduling.spec.job_spec import LONGEST_YAML, JobSpec, SpecError
 from scheduling.spec.placeholders import insert, names_in, render, text_of, why_not_in_command
 from scheduling.spec.refused_values import RefusedAt, path_of
-from scheduling.spec.roles import Role
 
 MOST_PARAMETERS = 20
 LONGEST_VALUE = 500  # characters
 LARGEST = 10**15
 # Fields in which a value would be read as more than one text: as options of pip, patterns, or other people's code.
 WITHOUT_PLACEHOLDERS = ("version", "requirements", "code", "progress_pattern", "readiness_path")
-# Fields, by path without positions, that take the value of a parameter itself. All others take it as text.
-TYPED = {
-    name
-    for model, prefix in ((JobSpec, ""), (Role, "roles."))
-    for name in (f"{prefix}{field}" for field in model.model_fields)
-    if name.rpartition(".")[2]
-    in {
-        "workers", "gpus_per_worker", "priority", "checkpoint_grace_seconds", "cpu", "user_id", "group_id", "port",
-        "readiness_period_seconds", "readiness_failures", "expected_hours", "deadline_hours", "preemptible", "ends_job",
-    }
-} | {"retries.times", "retries.backoff_seconds", "retries.exit_codes"}  # fmt: skip
 COMMANDS = {"command", "roles.command"}
 
 Value: TypeAlias = "str | int | float | bool | None"
@@ -131,6 +120,32 @@ class Parameter(BaseModel):
             case "choice":
                 return self.choices[0]
         return self.name.replace("_", "-")
+
+
+def _typed_fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yields the fields of numbers and switches, by path without positions."""
+    for name, field in model.model_fields.items():
+        for kind in _kinds(field.annotation):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from _typed_fields(kind, f"{prefix}{name}.")
+            elif kind in (int, float, bool):
+                yield prefix + name
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """Yields the types that a field, or an item of its list, may have. Values of mappings are texts."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        yield from _kinds(args[0])
+    elif origin in (Union, UnionType, list):
+        for one in args:
+            yield from _kinds(one)
+    elif origin is None:
+        yield annotation
+
+
+# Fields that take the value of a parameter itself. All others take it as text.
+TYPED = frozenset(_typed_fields(JobSpec))
 
 
 def read_parameters(data: Any) -> tuple[Parameter, ...]:

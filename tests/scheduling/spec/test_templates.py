@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.spec.placeholders import insert, names_in, why_not_in_command
-from scheduling.spec.templates import check_template, fill, read_parameters, read_template, read_values
+from scheduling.spec.templates import TYPED, check_template, fill, read_parameters, read_template, read_values
 
 SPEC: dict[str, Any] = {
     "name": "train {who}",
@@ -61,6 +61,29 @@ def test_values_get_the_types_of_their_fields() -> None:
     assert filled["variables"] == {"WHO": "me", "LR": "0.1", "{who}": "4", "workers": "4"}
     assert filled["retries"] == {"times": 4}
     assert filled["command"] == "printf '%s\\n' me --lr=0.1 ${who} \"$WHO\" {who}"
+
+
+def test_fields_of_numbers_and_switches_are_known_from_the_specification() -> None:
+    numbers = {
+        "workers",
+        "max_workers",
+        "expected_hours",
+        "preemptible",
+        "retries.exit_codes",
+        "roles.cpu",
+        "roles.ends_job",
+    }
+    assert numbers <= TYPED
+    assert not TYPED & {
+        "name",
+        "command",
+        "generations",
+        "variables",
+        "roles",
+        "roles.command",
+        "labels",
+        "code.ref",
+    }
 
 
 def test_without_a_value_a_field_or_item_is_left_out() -> None:

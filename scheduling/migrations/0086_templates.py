@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounting', '0043_limits_of_managers'),
-        ('scheduling', '0084_drafts'),
+        ('scheduling', '0085_elastic'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
