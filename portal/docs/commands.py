@@ -26,9 +26,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "templates": ("fairlot templates list",),
     "template": ("fairlot templates show {pk}",),
     "template_use": ("fairlot submit --template {pk} -P lr=0.1",),
-    "template_new": ("fairlot templates publish 'A name' -f job.yaml --parameters parameters.yaml",),
+    "template_new": (
+        "fairlot templates publish 'A name' -d 'What it does' --team astro -f job.yaml --parameters parameters.yaml",
+    ),
     "template_edit": (
-        "fairlot templates publish --version-of {pk} -f job.yaml --parameters parameters.yaml",
+        "fairlot templates publish --version-of {pk} -d 'What is new' -f job.yaml --parameters parameters.yaml",
     ),
     "job": (
         "fairlot show {pk}",

@@ -30,15 +30,15 @@ from scheduling.spec.job_spec import SpecError, dump_stored
 from scheduling.templates.actions import parameters_of, publish_template, publish_version, withdraw_template
 
 PER_PAGE = 30
-ALL_TEAMS = "all"  # the value of `?team=` for templates for all teams
+ALL_TEAMS = "all"  # the value of `?for=` for templates for all teams
 FROM_FORM = "template"  # the value of `do` with which the submit form becomes a template
 
 
 @require_safe
 def templates(request: UserRequest) -> HttpResponse:
-    """Shows the templates that the user may use; `?q=` searches, and `?team=` chooses those of a team."""
+    """Shows the templates that the user may use; `?q=` searches, and `?for=` chooses those of a team."""
     found = JobTemplate.objects.visible_to(request.user).offered().select_related("tenant")
-    text, team = one_line(request.GET.get("q", "")).strip(), request.GET.get("team", "")
+    text, team = one_line(request.GET.get("q", "")).strip(), request.GET.get("for", "")
     if text:
         found = found.filter(Q(name__icontains=text) | Q(description__icontains=text))
     teams = list(Tenant.objects.visible_to(request.user).active().order_by(*by_name("name")))

@@ -48,7 +48,7 @@ def test_the_documentation_shows_commands() -> None:
 @pytest.mark.parametrize("line", sorted(shown()))
 def test_it_is_accepted(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("job.yaml", "pipeline.yaml", "train.sh", "train.sbatch"):
+    for name in ("job.yaml", "parameters.yaml", "pipeline.yaml", "train.sh", "train.sbatch"):
         Path(name).write_text("name: test\ncommand: 'true'\n")
     words = [VALUES.get(word, word) for word in shlex.split(line)]
     parsed(line if {"<", ">"} & {*words} else shlex.join(words))

@@ -25,7 +25,7 @@ def test_the_commands_of_each_page_are_accepted(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for file in ("job.yaml", "pipeline.yaml"):
+    for file in ("job.yaml", "parameters.yaml", "pipeline.yaml"):
         Path(file).write_text("name: test\n")
     found = commands_for(
         name, PLACES, QueryDict("state=running&owner=me&team=astro&q=a"), portal="https://portal"

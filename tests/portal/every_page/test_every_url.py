@@ -140,7 +140,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "pipeline_cancel": POSTED,
     "pipeline_run_again": POSTED,
     "templates": PAGE,
-    "templates?q=train&team=astro": PAGE,
+    "templates?q=train&for=all": PAGE,
     "template": ASTRO,
     "template?version=1": ASTRO,
     "template_new": MANAGER | {ADA: 200},

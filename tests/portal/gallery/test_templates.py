@@ -64,9 +64,9 @@ def test_the_gallery_shows_what_is_for_the_reader_and_searches(
     assert names(people.bob) == ["Baseline", "For everybody"]
     assert names(people.charlie) == ["For everybody"]
     assert names(people.bob, "?q=SUPERNOVA") == ["Baseline"]
-    assert names(people.bob, "?team=all") == ["For everybody"]
-    assert names(people.bob, "?team=astro") == ["Baseline"]
-    assert names(people.charlie, "?team=astro") == []
+    assert names(people.bob, "?for=all") == ["For everybody"]
+    assert names(people.bob, "?for=astro") == ["Baseline"]
+    assert names(people.charlie, "?for=astro") == []
     assert names(people.bob, "?q=nothing+like+this") == []
     page = browser_of(people.bob).get("/templates/").content.decode()
     assert "1 GPU" in page
