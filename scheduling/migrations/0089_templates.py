@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounting', '0043_limits_of_managers'),
-        ('scheduling', '0087_terminals'),
+        ('scheduling', '0088_outcomes_of_forecasts'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
