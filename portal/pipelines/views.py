@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.models import Tenant
 from portal.forms.posting import tell
 from portal.fragments import render_page
-from portal.live.topics import topics_of_jobs
+from portal.lists.pages import list_page
 from portal.pipelines.graph import draw
 from portal.sorting import Names, Sorting
 from portal.user_request import UserRequest
 from scheduling.models import Pipeline, PipelineStep, StepNeed
 from scheduling.pipelines.actions import cancel_pipeline, definition_of, run_again
 
-PIPELINES_PER_PAGE = 50
 SORTING = Sorting(
     {
         "created": ("created_at",), "name": (Names("name"),), "state": ("state",),
@@ -48,19 +45,9 @@ WHEN = {"success": "", "failure": "if it fails", "always": "however it ends"}
 def pipelines(request: UserRequest) -> HttpResponse:
     """Lists the pipelines of the user's teams, by default the newest first."""
     found = Pipeline.objects.visible_to(request.user)
-    mine = request.GET.get("owner") == "me"
-    if mine:
-        found = found.filter(owner=request.user)
     found = found.select_related("tenant", "owner")
-    page = Paginator(SORTING.order(found, request.GET), PIPELINES_PER_PAGE).get_page(request.GET.get("page"))
-    context = {
-        "mine": mine,
-        "sort": SORTING.chosen(request.GET),
-        "page": page,
-        "rows": [(one, _chip_of(one), _counts(one)) for one in page],
-        "teams": Tenant.objects.visible_to(request.user).count(),
-        "topics": topics_of_jobs(request.user),
-    }
+    context = list_page(request, found, SORTING)
+    context["rows"] = [(one, _chip_of(one), _counts(one)) for one in context["page"]]
     return render_page(request, "pipelines/list.html", context)
 
 

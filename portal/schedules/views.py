@@ -14,11 +14,10 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
-from accounting.models import Tenant
 from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.detail import yaml_of
-from portal.live.topics import topics_of_jobs
+from portal.lists.pages import list_page
 from portal.schedules.timing import preview_of
 from portal.sorting import Names, Since, Sorting
 from portal.user_request import UserRequest
@@ -28,7 +27,6 @@ from scheduling.schedules.schedule_runs import run_schedule_now
 from scheduling.spec.job_spec import SpecError
 from scheduling.timetable import TimetableError
 
-SCHEDULES_PER_PAGE = 50
 RUNS_PER_PAGE = 50
 # A paused schedule has no next run, although `next_due_at` keeps its value.
 NEXT = Case(When(paused_at=None, then=F("next_due_at")))
@@ -46,21 +44,12 @@ SORTING = Sorting(
 def schedules(request: UserRequest) -> HttpResponse:
     """Lists the schedules of the user's teams. By default, the schedule with the earliest next run comes first."""
     found = Schedule.objects.visible_to(request.user).kept()
-    mine = request.GET.get("owner") == "me"
-    if mine:
-        found = found.filter(owner=request.user)
     latest = ScheduleRun.objects.filter(schedule=OuterRef("pk")).order_by("-id").values("pk")[:1]
     found = found.annotate(latest=Subquery(latest)).select_related("tenant", "owner", "cluster")
-    page = Paginator(SORTING.order(found, request.GET), SCHEDULES_PER_PAGE).get_page(request.GET.get("page"))
-    runs = ScheduleRun.objects.in_bulk([one.latest for one in page if one.latest])  # type: ignore[attr-defined]  # annotated
-    context = {
-        "mine": mine,
-        "sort": SORTING.chosen(request.GET),
-        "page": page,
-        "rows": [(one, runs.get(one.latest)) for one in page],  # type: ignore[attr-defined]  # annotated
-        "teams": Tenant.objects.visible_to(request.user).count(),
-        "topics": topics_of_jobs(request.user),
-    }
+    context = list_page(request, found, SORTING)
+    page = context["page"]
+    runs = ScheduleRun.objects.in_bulk([one.latest for one in page if one.latest])
+    context["rows"] = [(one, runs.get(one.latest)) for one in page]
     return render_page(request, "schedules/list.html", context)
 
 

@@ -14,13 +14,13 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounting.core.errors import NotAllowed
 from accounting.core.numbers import read_key
-from accounting.models import Tenant, User
+from accounting.models import User
 from portal import interruptions
 from portal.access import posted_from
 from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
-from portal.live.topics import topics_of_jobs
+from portal.lists.pages import list_page
 from portal.services import detail
 from portal.services.rules import Rules
 from portal.sessions import hosts
@@ -33,7 +33,6 @@ from scheduling.models import Cluster, Service
 from scheduling.services.actions import change_service, remove_service, roll_back_service
 from scheduling.spec.job_spec import SpecError
 
-SERVICES_PER_PAGE = 50
 REPLICAS_PER_PAGE = 50
 EVENTS_SHOWN = 30
 SORTING = Sorting(
@@ -50,20 +49,11 @@ SORTING = Sorting(
 def services(request: UserRequest) -> HttpResponse:
     """Lists the services of the user's teams."""
     found = Service.objects.visible_to(request.user).kept().with_counts()
-    mine = request.GET.get("owner") == "me"
-    if mine:
-        found = found.filter(owner=request.user)
     found = found.select_related("tenant", "owner", "cluster", "current")
-    page = Paginator(SORTING.order(found, request.GET), SERVICES_PER_PAGE).get_page(request.GET.get("page"))
+    context = list_page(request, found, SORTING)
+    page = context["page"]
     costs = detail.costs_of(page, request.user)
-    context = {
-        "mine": mine,
-        "sort": SORTING.chosen(request.GET),
-        "page": page,
-        "rows": [(one, detail.status_of(one), costs.get(one.pk, [])) for one in page],
-        "teams": Tenant.objects.visible_to(request.user).count(),
-        "topics": topics_of_jobs(request.user),
-    }
+    context["rows"] = [(one, detail.status_of(one), costs.get(one.pk, [])) for one in page]
     return render_page(request, "services/list.html", context)
 
 

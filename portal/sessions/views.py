@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -13,12 +12,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from accounting.core.errors import NotAllowed
-from accounting.models import Tenant, User
+from accounting.models import User
 from portal import interruptions
 from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
-from portal.live.topics import topics_of_jobs
+from portal.lists.pages import list_page
 from portal.sessions import detail, hosts
 from portal.sessions.visits import invite
 from portal.sorting import Names, Sorting
@@ -28,7 +27,6 @@ from scheduling.leases.interruptions import back_by, of_session
 from scheduling.models import Session
 from scheduling.sessions.actions import base_url, keep_session, stop_session
 
-SESSIONS_PER_PAGE = 50
 EVENTS_SHOWN = 30
 SORTING = Sorting(
     {
@@ -43,19 +41,9 @@ SORTING = Sorting(
 def sessions(request: UserRequest) -> HttpResponse:
     """Shows the sessions of the user's teams, latest first, including ended sessions."""
     found = Session.objects.visible_to(request.user)
-    mine = request.GET.get("owner") == "me"
-    if mine:
-        found = found.filter(job__owner=request.user)
     found = found.select_related("job__tenant", "job__owner", "job__cluster")
-    page = Paginator(SORTING.order(found, request.GET), SESSIONS_PER_PAGE).get_page(request.GET.get("page"))
-    context = {
-        "mine": mine,
-        "sort": SORTING.chosen(request.GET),
-        "page": page,
-        "rows": detail.details_of(page, request.user),
-        "teams": Tenant.objects.visible_to(request.user).count(),
-        "topics": topics_of_jobs(request.user),
-    }
+    context = list_page(request, found, SORTING, owner="job__owner")
+    context["rows"] = detail.details_of(context["page"], request.user)
     return render_page(request, "sessions/list.html", context)
 
 

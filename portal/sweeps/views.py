@@ -11,10 +11,9 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.models import Tenant
 from portal.forms.posting import tell
 from portal.fragments import render_page
-from portal.live.topics import topics_of_jobs
+from portal.lists.pages import list_page
 from portal.reports.formats.answers import csv_answer
 from portal.sorting import Names, Sorting
 from portal.sweeps.chart import draw
@@ -25,7 +24,6 @@ from scheduling.sweeps.actions import cancel_sweep, run_failed_again
 from scheduling.sweeps.parameters import text_of
 from scheduling.sweeps.tables import METRIC, PARAMETER, best_of, csv_of, expression_of
 
-SWEEPS_PER_PAGE = 50
 MEMBERS_PER_PAGE = 50
 MOST_METRICS = 8  # columns of the table; the CSV file has all
 SORTING = Sorting(
@@ -56,19 +54,9 @@ MEMBER_STATES = {
 def sweeps(request: UserRequest) -> HttpResponse:
     """Lists the sweeps of the user's teams, by default the newest first."""
     found = Sweep.objects.visible_to(request.user).defer("spec", "parameters")
-    mine = request.GET.get("owner") == "me"
-    if mine:
-        found = found.filter(owner=request.user)
     found = found.select_related("tenant", "owner")
-    page = Paginator(SORTING.order(found, request.GET), SWEEPS_PER_PAGE).get_page(request.GET.get("page"))
-    context = {
-        "mine": mine,
-        "sort": SORTING.chosen(request.GET),
-        "page": page,
-        "rows": [(one, _chip_of(one), _counts(one)) for one in page],
-        "teams": Tenant.objects.visible_to(request.user).count(),
-        "topics": topics_of_jobs(request.user),
-    }
+    context = list_page(request, found, SORTING)
+    context["rows"] = [(one, _chip_of(one), _counts(one)) for one in context["page"]]
     return render_page(request, "sweeps/list.html", context)
 
 

@@ -11,6 +11,7 @@ from ninja.responses import Status
 
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
+from portal.api.pages import page_before
 from portal.api.pipelines import schemas
 from portal.user_request import ApiRequest
 from scheduling.models import Pipeline, PipelineStep
@@ -42,14 +43,9 @@ def list_pipelines(
         "tenant__slug": filters.team,
         "owner__username": filters.owner,
         "state": filters.state,
-        "pk__lt": before,
     }
-    seen = seen.filter(**{name: value for name, value in wanted.items() if value})
-    found = list(seen.order_by("-id")[: limit + 1])
-    return {
-        "items": [show(pipeline) for pipeline in found[:limit]],
-        "next": found[limit - 1].pk if len(found) > limit else None,
-    }
+    found, following = page_before(seen, wanted, before, limit)
+    return {"items": [show(pipeline) for pipeline in found], "next": following}
 
 
 @router.post("/pipelines", response={201: schemas.PipelineInFull}, url_name="pipelines")

@@ -12,6 +12,7 @@ from ninja.responses import Status
 from accounting.core.clock import now_from_database
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
+from portal.api.pages import page_before
 from portal.api.schedules import schemas
 from portal.api.versions import IfMatch, versions_in
 from portal.user_request import ApiRequest
@@ -52,13 +53,9 @@ def list_schedules(
 ) -> dict[str, Any]:
     """Returns one page of the schedules of the caller's teams, newest first, without deleted schedules."""
     seen = Schedule.objects.visible_to(request.auth).kept().select_related("tenant", "owner", "cluster")
-    wanted = {"tenant__slug": filters.team, "owner__username": filters.owner, "pk__lt": before}
-    seen = seen.filter(**{name: value for name, value in wanted.items() if value}).order_by("-id")
-    found = list(seen[: limit + 1])
-    return {
-        "items": [show(schedule) for schedule in found[:limit]],
-        "next": found[limit - 1].pk if len(found) > limit else None,
-    }
+    wanted = {"tenant__slug": filters.team, "owner__username": filters.owner}
+    found, following = page_before(seen, wanted, before, limit)
+    return {"items": [show(schedule) for schedule in found], "next": following}
 
 
 @router.post("/schedules", response={201: schemas.Schedule}, url_name="schedules")

@@ -13,6 +13,7 @@ from ninja.responses import Status
 from portal import interruptions
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
+from portal.api.pages import page_before
 from portal.api.services import schemas
 from portal.api.versions import IfMatch, versions_in
 from portal.jobs.failure import failure_of
@@ -58,14 +59,11 @@ def list_services(
     """Returns one page of the services of the caller's teams, newest first, without removed services."""
     seen = Service.objects.visible_to(request.auth).kept().with_counts()
     seen = seen.select_related("tenant", "owner", "cluster", "current", "good")
-    wanted = {"tenant__slug": filters.team, "owner__username": filters.owner, "pk__lt": before}
-    seen = seen.filter(**{name: value for name, value in wanted.items() if value}).order_by("-id")
-    found = list(seen[: limit + 1])
-    members = members_by_service(found[:limit])
-    return {
-        "items": [show(service, members.get(service.pk, [])) for service in found[:limit]],
-        "next": found[limit - 1].pk if len(found) > limit else None,
-    }
+    wanted = {"tenant__slug": filters.team, "owner__username": filters.owner}
+    found, following = page_before(seen, wanted, before, limit)
+    members = members_by_service(found)
+    items = [show(service, members.get(service.pk, [])) for service in found]
+    return {"items": items, "next": following}
 
 
 @router.post("/services", response={201: schemas.Service}, url_name="services")

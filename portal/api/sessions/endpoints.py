@@ -13,6 +13,7 @@ from ninja.responses import Status
 from portal import interruptions
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
+from portal.api.pages import page_before
 from portal.api.services.schemas import ServiceFilters
 from portal.api.sessions import schemas
 from portal.jobs.failure import failure_of
@@ -43,13 +44,10 @@ def list_sessions(
     limit: PageSize = 50,
 ) -> dict[str, Any]:
     """Returns one page of the sessions of the caller's teams, newest first, including ended sessions."""
-    wanted = {"job__tenant__slug": filters.team, "job__owner__username": filters.owner, "pk__lt": before}
-    seen = Session.objects.visible_to(request.auth).select_related(*RELATED).order_by("-pk")
-    found = list(seen.filter(**{name: value for name, value in wanted.items() if value})[: limit + 1])
-    return {
-        "items": [show(detail) for detail in details_of(found[:limit], request.auth)],
-        "next": found[limit - 1].pk if len(found) > limit else None,
-    }
+    wanted = {"job__tenant__slug": filters.team, "job__owner__username": filters.owner}
+    seen = Session.objects.visible_to(request.auth).select_related(*RELATED)
+    found, following = page_before(seen, wanted, before, limit)
+    return {"items": [show(detail) for detail in details_of(found, request.auth)], "next": following}
 
 
 @router.post("/sessions", response={201: schemas.SessionInFull}, url_name="sessions")

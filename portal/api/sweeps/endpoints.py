@@ -13,6 +13,7 @@ from ninja.responses import Status
 
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
+from portal.api.pages import page_before
 from portal.api.sweeps import schemas
 from portal.reports.formats.answers import csv_answer
 from portal.user_request import ApiRequest
@@ -45,14 +46,9 @@ def list_sweeps(
         "tenant__slug": filters.team,
         "owner__username": filters.owner,
         "state": filters.state,
-        "pk__lt": before,
     }
-    seen = seen.filter(**{name: value for name, value in wanted.items() if value})
-    found = list(seen.defer("spec", "parameters").order_by("-id")[: limit + 1])
-    return {
-        "items": [show(sweep) for sweep in found[:limit]],
-        "next": found[limit - 1].pk if len(found) > limit else None,
-    }
+    found, following = page_before(seen.defer("spec", "parameters"), wanted, before, limit)
+    return {"items": [show(sweep) for sweep in found], "next": following}
 
 
 @router.post("/sweeps", response={201: schemas.SweepInFull}, url_name="sweeps")
