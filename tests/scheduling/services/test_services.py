@@ -415,7 +415,7 @@ def test_who_may_do_what(lab: World) -> None:
         ({}, {"max_surge": 0, "max_unavailable": 0}, "max_surge"),
         ({}, {"progress_deadline_seconds": 1}, "progress_deadline_seconds"),
         ({"generations": ["H100"]}, {}, "generations"),
-        ({"secrets": {"TOKEN": "gone"}}, {}, "secrets.TOKEN"),
+        ({"secrets": {"TOKEN": "gone"}}, {}, "secrets"),
     ],
 )
 def test_an_invalid_service_is_refused(
