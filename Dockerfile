@@ -8,7 +8,8 @@ COPY pyproject.toml uv.lock ./
 # Without the embedded servers: production brings its own.
 RUN /opt/uv/bin/uv sync --no-cache --frozen --no-default-groups
 COPY bin/browser-packages bin/
-RUN .venv/bin/python bin/browser-packages
+RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends npm \
+    && .venv/bin/python bin/browser-packages
 # The environment of local jobs, which never get the portal's own.
 COPY bin/job-environment bin/
 RUN /opt/uv/bin/uv export --frozen --no-header --only-group examples --only-group notebooks \
