@@ -63,6 +63,8 @@ SERVICE_WORDS = {
 }
 # Threads for the checks, one set for each event loop. Pages use other threads, so that a check never waits for pages.
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
+# Threads for work that also waits for programs of a cluster. Checks use other threads, so that they never wait for it.
+_slow_threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
 # The longest time in seconds that a check waits for a thread and the database.
 ASK_SECONDS = 8.0
 BUSY = "Fairlot's database does not answer or is overloaded. Try again in a moment."
@@ -82,11 +84,21 @@ async def ask(client: Client, work: Callable[..., Any], *args: Any, **named: Any
     if loop not in _threads:
         # separate threads, so that these queries do not wait for pages
         _threads[loop] = Threads(visits_at_once(), "visits")
+    return await _answer(_threads[loop], client, functools.partial(work, *args, **named))
+
+
+async def ask_cluster(client: Client, work: Callable[..., Any], *args: Any) -> Any:
+    """Calls `work` as `ask` does. `work` also waits for programs of a cluster, which may be slow on purpose."""
+    loop = asyncio.get_running_loop()
+    if loop not in _slow_threads:
+        _slow_threads[loop] = Threads(visits_at_once(), "clusters", may_be_slow=True)
+    return await _answer(_slow_threads[loop], client, functools.partial(work, *args))
+
+
+async def _answer(threads: Threads, client: Client, work: Callable[[], Any]) -> Any:
     try:
         async with asyncio.timeout(ASK_SECONDS):
-            return await _threads[loop].run(
-                client, functools.partial(work, *args, **named), within=ASK_SECONDS
-            )
+            return await threads.run(client, work, within=ASK_SECONDS)
     except (Full, TimeoutError, OperationalError, InterfaceError) as error:
         raise NoAnswer from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from contextlib import suppress
@@ -17,7 +18,7 @@ from portal.edge.clients import Client
 from portal.live.streams import MOST_UNANSWERED
 from portal.sessions import headers, sockets
 from portal.sessions.connection import Receive, Scope, Send
-from portal.sessions.proxy import App, NoAnswer, ask, host_of
+from portal.sessions.proxy import App, NoAnswer, ask, ask_cluster, host_of
 from portal.terminals import visits
 from portal.terminals.talk import LEFT, Talk
 from portal.terminals.visits import Barred, Caller, Wish
@@ -27,6 +28,7 @@ from scheduling.models import Terminal
 PATH = re.compile(r"/jobs/([0-9]{1,18})/terminal/socket", re.ASCII)
 POLICY = 1008
 LARGEST_SIDE = 1000
+GOODBYE_SECONDS = 5.0  # for a client that does not read
 
 
 def with_terminals(portal: App) -> App:
@@ -97,7 +99,7 @@ class _Visit:
             return
         await self._accept()
         try:
-            link: OpenTerminal = await ask(self.client, visits.connect, terminal, backend, self.wish)
+            link: OpenTerminal = await ask_cluster(self.client, visits.connect, terminal, backend, self.wish)
         except NoAnswer:
             await self._close({"refused": "Fairlot is overloaded. Try again in a moment."})
         except Barred as barred:
@@ -125,13 +127,16 @@ class _Visit:
         if talk.ended in {"", LEFT}:
             return
         try:
-            await talk.say_goodbye()
+            with suppress(TimeoutError):  # the client does not read what is sent
+                async with asyncio.timeout(GOODBYE_SECONDS):
+                    await talk.say_goodbye()
+                    code = 1000 if talk.code is not None else POLICY
+                    await self.send({"type": "websocket.close", "code": code})
         finally:
             link.close()
-        if talk.ended != "opened elsewhere":
-            with suppress(NoAnswer):  # then it is noted when its user is not seen any more
-                await ask(self.client, visits.ended, terminal, talk.ended)
-        await self.send({"type": "websocket.close", "code": 1000 if talk.code is not None else POLICY})
+            if talk.ended != "opened elsewhere":
+                with suppress(NoAnswer):  # then it is noted when its user is not seen any more
+                    await ask(self.client, visits.ended, terminal, talk.ended)
 
     async def _is_still(self, terminal: Terminal) -> bool:
         try:

@@ -26,6 +26,7 @@ CHUNK = 16 * 1024
 MOST_UNREAD = 256 * 1024  # bytes of output
 MOST_UNSENT = 1024 * 1024  # bytes of keys that the job's programs have not read
 CHECK_SECONDS = 15.0
+LARGEST_TEXT = 256  # letters; longer texts are ignored
 LEFT = "left"  # the reason of an end after which the shell lives on
 
 
@@ -78,6 +79,8 @@ class Talk:
             self._has_keys.set()
 
     def _follow(self, text: str) -> None:
+        if len(text) > LARGEST_TEXT:
+            return
         try:
             told = json.loads(text)
             if "size" in told:

@@ -16,6 +16,7 @@ from portal.models import Scope
 from portal.tokens.actions import find_token
 from scheduling.backends.base import Backend, BackendError, OpenTerminal, TerminalElsewhere
 from scheduling.clusters.backend_factory import backend_for
+from scheduling.clusters.isolation import is_trusted
 from scheduling.models import Cluster, Job, Terminal
 from scheduling.terminals import actions
 
@@ -96,6 +97,7 @@ def connect(terminal: Terminal, backend: Backend, wish: Wish) -> OpenTerminal:
             rows=wish.rows,
             columns=wish.columns,
             rank=terminal.worker if wish.key is None else None,
+            is_trusted=is_trusted(terminal.user),
         )
     except TerminalElsewhere as elsewhere:
         words = f"{elsewhere} {elsewhere.how}"

@@ -545,12 +545,21 @@ class Backend(Protocol):
         """
 
     def open_terminal(
-        self, *, job_id: int, key: str, rows: int, columns: int, rank: int | None = None
+        self,
+        *,
+        job_id: int,
+        key: str,
+        rows: int,
+        columns: int,
+        rank: int | None = None,
+        is_trusted: bool = False,
     ) -> OpenTerminal:
         """Opens a terminal in the running gang of a job. May take seconds.
 
         - `key`: names the terminal. If it exists, it is returned, and the connection that had it loses it.
         - `rank`: the worker beside which a new shell starts if there is no terminal with this key. None: none starts.
+        - `is_trusted`: the user has all the rights that the portal has. Other users get no shell in a gang that was
+          started with these rights, even if gangs that start now have none.
 
         Raises NoSuchTerminal if there is no such terminal, or can be none now, and TerminalElsewhere if only the
         cluster's own tools open terminals in its workers. Raises BackendError if the terminal cannot be opened.

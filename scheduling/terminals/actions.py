@@ -65,7 +65,7 @@ def open_terminal(*, actor: User, job: Job, worker: int, origin: str) -> Termina
 
 def find_terminal(*, actor: User, job: Job, key: UUID) -> Terminal:
     """Returns the actor's open terminal `key` in the job. Raises Refused if there is none."""
-    found = Terminal.objects.open().filter(pk=key, job=job, user=actor).first()
+    found = Terminal.objects.open().select_related("user").filter(pk=key, job=job, user=actor).first()
     if found is None:
         raise Refused("The terminal has ended.")
     return found

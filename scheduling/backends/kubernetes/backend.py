@@ -393,7 +393,14 @@ class KubernetesBackend:
             return checkpoint_files.elsewhere(job_id, self._namespace_of(job_id), self._checkpoint_claim)
 
     def open_terminal(
-        self, *, job_id: int, key: str, rows: int, columns: int, rank: int | None = None
+        self,
+        *,
+        job_id: int,
+        key: str,
+        rows: int,
+        columns: int,
+        rank: int | None = None,
+        is_trusted: bool = False,
     ) -> OpenTerminal:
         """Always raises: TerminalElsewhere with the command for the worker, or NoSuchTerminal if it does not run.
 

@@ -316,11 +316,20 @@ class LocalBackend:
         return job_folder.measure(JobFiles(self.root, job_id))
 
     def open_terminal(
-        self, *, job_id: int, key: str, rows: int, columns: int, rank: int | None = None
+        self,
+        *,
+        job_id: int,
+        key: str,
+        rows: int,
+        columns: int,
+        rank: int | None = None,
+        is_trusted: bool = False,
     ) -> terminal.LocalTerminal:
         """Opens a terminal in the running gang of a job. See Backend.open_terminal."""
         files = JobFiles(self.root, job_id)
-        return terminal.open_terminal(files, key=key, rows=rows, columns=columns, rank=rank)
+        return terminal.open_terminal(
+            files, key=key, rows=rows, columns=columns, rank=rank, is_trusted=is_trusted
+        )
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Yields None immediately, then whenever a supervisor replaces a report, and at least every `timeout`
@@ -497,6 +506,7 @@ class LocalBackend:
             "endpoint": _probe_settings(gang.endpoint),
             "checkpoint": gang.checkpoint,
             "confinement": self._confinement(gang, found, files, binds),
+            "kept_apart": found.keeps_apart,
             "packages": self._packages(gang, found, self._path(gang.environment_name)),
         }
 

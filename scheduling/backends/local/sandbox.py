@@ -43,6 +43,7 @@ REFUSED = 3
 PASSING = {
     0, errno.EINTR, errno.EIO, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT
 }  # fmt: skip
+MOST_TERMINALS = 256  # of a gang; the kernel has a few thousand for all jobs together
 MOST_FILES = 65536  # highest file descriptor that a library may have left open
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -418,7 +419,8 @@ def _arrange(view: View) -> None:
     for path in filter(os.path.isdir, SHARED):
         _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
     # Terminals of its own: jobs of the same user could otherwise read what is typed in those of each other.
-    _mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    options = f"newinstance,ptmxmode=0666,mode=620,max={MOST_TERMINALS}"
+    _mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, options)
     _mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
     _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
 

@@ -8,10 +8,13 @@ The supervisor gives the portal the master side of the shell's pseudoterminal, a
 itself, and output that nobody reads makes only the shell wait. If the portal's connection is lost, the shell lives for
 KEPT_SECONDS, within which the portal can ask for the same shell again.
 
+The supervisor never waits for a shell to start, because programs of the job can stop the new process with a signal.
+
 Messages are JSON objects, one a packet:
 
-    portal      {"key": …, "rank": 0, "rows": 24, "columns": 80}    opens the shell, or returns the one with this key
-    portal      {"key": …}                                          returns the shell with this key
+    portal      {"key": …}          returns the shell with this key
+    portal      {"key": …, "rank": 0, "rows": 24, "columns": 80, "trusted": false}
+                                    opens the shell, or returns the one with this key
     supervisor  {"new": true}       with the file descriptor of the master side
     supervisor  {"refused": …}      a message for users
     portal      {"end": true}       ends the shell
@@ -49,7 +52,7 @@ MOST_LINKS = 64  # connections of the portal
 LARGEST_MESSAGE = 4096
 KEPT_SECONDS = 120.0  # how long a shell lives without a connection
 HANGUP_SECONDS = 2.0  # between SIGHUP and SIGKILL
-START_SECONDS = 10.0  # the longest time for the start of a shell
+START_SECONDS = 5.0  # the longest time for the start of a shell
 MOST_CELLS = 1000  # rows or columns of a terminal
 PROGRAMS = ("/bin/bash", "/bin/sh")  # the first that exists is the shell, unless the job sets SHELL
 TERM = "xterm-256color"
@@ -60,7 +63,8 @@ class NoShell(Exception):
     """Raised when there can be no shell. The message gives users the reason."""
 
 
-Find = Callable[[int], tuple[Worker, "sandbox.Namespaces | None"]]
+# Called with a rank, and whether the user has all rights of the portal.
+Find = Callable[[int, bool], tuple[Worker, "sandbox.Namespaces | None"]]
 
 
 @dataclass(eq=False)
@@ -75,12 +79,25 @@ class Shell:
     kill_at: float = inf  # monotonic time of SIGKILL; set once the shell must end
 
 
+@dataclass(eq=False)
+class Start:
+    """A process that is about to become a shell. It says through `answer` how far it is: see `_become`."""
+
+    key: str
+    pid: int
+    answer: socket.socket
+    link: socket.socket | None  # the connection of the portal that waits for the shell
+    until: float  # monotonic time at which the start has taken too long
+    master: int = -1
+
+
 class Shells:
     """All shells of one gang, and the socket through which the portal asks for them."""
 
     def __init__(self, files: JobFiles, selector: selectors.BaseSelector) -> None:
         self._selector = selector
         self._shells: dict[str, Shell] = {}
+        self._starts: dict[str, Start] = {}
         self._links: set[socket.socket] = set()
         self._listener: socket.socket | None = None
         try:
@@ -94,11 +111,16 @@ class Shells:
         """Handles an event of the socket or of a connection. `find` returns the worker of a rank, or raises NoShell."""
         if ready is self._listener:
             self._accept()
-        elif isinstance(ready, socket.socket):
+        elif start := next((each for each in self._starts.values() if each.answer is ready), None):
+            self._go_on(start)
+        elif isinstance(ready, socket.socket) and ready in self._links:
             self._read(ready, find)
 
     def note_end(self, pid: int, status: int) -> None:
         """Tells the portal that the process `pid`, if it was a shell, has ended. `status` is its wait status."""
+        for start in [each for each in self._starts.values() if each.pid == pid]:
+            while self._go_on(start):  # it has already said all
+                continue
         shell = next((each for each in self._shells.values() if each.pid == pid), None)
         if shell is None:
             return
@@ -110,8 +132,12 @@ class Shells:
             self._drop(link)
 
     def end_abandoned(self) -> None:
-        """Ends the shells whose connection was lost too long ago, and kills those that did not end after a signal."""
+        """Ends the shells whose connection was lost too long ago, and kills those that did not end after a signal, or
+        do not start."""
         now = time.monotonic()
+        for start in list(self._starts.values()):
+            if now > start.until:
+                self._give_up(start, "it took too long")
         for shell in list(self._shells.values()):
             if now > shell.left_at + KEPT_SECONDS:
                 self._hang_up(shell)
@@ -120,11 +146,15 @@ class Shells:
 
     def hang_up_all(self) -> None:
         """Tells all shells to end, as a terminal does that is closed. They are killed soon if they do not."""
+        for start in list(self._starts.values()):
+            self._give_up(start, "the job ends")
         for shell in list(self._shells.values()):
             self._hang_up(shell)
 
     def close(self) -> None:
         """Closes all connections and the socket. Called when no process of the gang is left."""
+        for start in list(self._starts.values()):
+            self._forget(start)
         for shell in self._shells.values():
             os.close(shell.master)
         self._shells = {}
@@ -162,31 +192,48 @@ class Shells:
             self._drop(link)
             return
         try:
-            asked = json.loads(data)
-            if asked.get("end"):
-                for shell in [each for each in self._shells.values() if each.link is link]:
-                    self._hang_up(shell)
-                return
-            shell, is_new = self._shell(asked, find)
+            self._follow(json.loads(data), link, find)
         except NoShell as refused:
             _send(link, {"refused": str(refused)})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             _send(link, {"refused": f"The message is not understood: {error!r}"})
+
+    def _follow(self, asked: dict[str, Any], link: socket.socket, find: Find) -> None:
+        """Does what a message asks for. Raises NoShell."""
+        if asked.get("end"):
+            for shell in [each for each in self._shells.values() if each.link is link]:
+                self._hang_up(shell)
+            return
+        key = str(asked["key"])
+        known, start = self._shells.get(key), self._starts.get(key)
+        if known is not None and known.kill_at == inf:
+            self._give(known, link, is_new=False)
+        elif start is not None:
+            self._replace(start, link)
+        elif known is not None or "rank" not in asked:
+            raise NoShell("The terminal has ended.")
         else:
-            self._give(shell, link, is_new=is_new)
+            self._start(key, asked, link, find)
 
     def _give(self, shell: Shell, link: socket.socket, *, is_new: bool) -> None:
-        if shell.link is not None and shell.link is not link:
-            _send(shell.link, {"replaced": True})
-            self._drop(shell.link)
-        shell.link, shell.left_at = link, inf
+        self._replace(shell, link)
+        shell.left_at = inf
         _send(link, {"new": is_new}, shell.master)
+
+    def _replace(self, had: Shell | Start, link: socket.socket) -> None:
+        """Lets `link` have what another connection had until now."""
+        if had.link is not None and had.link is not link:
+            _send(had.link, {"replaced": True})
+            self._drop(had.link)
+        had.link = link
 
     def _drop(self, link: socket.socket) -> None:
         """Closes a connection. Its shell lives on for a while."""
         for shell in self._shells.values():
             if shell.link is link:
                 shell.link, shell.left_at = None, time.monotonic()
+        for start in self._starts.values():
+            start.link = None if start.link is link else start.link
         if link in self._links:
             self._links.remove(link)
             self._selector.unregister(link)
@@ -194,21 +241,56 @@ class Shells:
 
     # --- shells ----------------------------------------------------------------------------------
 
-    def _shell(self, asked: dict[str, Any], find: Find) -> tuple[Shell, bool]:
-        """Returns the shell that a message asks for, and whether it was started now. Raises NoShell."""
-        key = str(asked["key"])
-        known = self._shells.get(key)
-        if known is not None and known.kill_at == inf:
-            return known, False
-        if known is not None or "rank" not in asked:
-            raise NoShell("The terminal has ended.")
-        if len(self._shells) >= MOST_SHELLS:
+    def _start(self, key: str, asked: dict[str, Any], link: socket.socket, find: Find) -> None:
+        """Begins to start the shell that a message asks for. Raises NoShell."""
+        if len(self._shells) + len(self._starts) >= MOST_SHELLS:
             raise NoShell(f"The job has {MOST_SHELLS} terminals. Close one of them first.")
         rows, columns = int(asked["rows"]), int(asked["columns"])
-        worker, namespaces = find(int(asked["rank"]))
-        pid, master = start(worker, namespaces, rows=rows, columns=columns)
-        shell = self._shells[key] = Shell(key, pid, master, link=None)
-        return shell, True
+        worker, namespaces = find(int(asked["rank"]), asked.get("trusted") is True)
+        pid, answer = fork(worker, namespaces, rows=rows, columns=columns)
+        self._starts[key] = Start(key, pid, answer, link, until=time.monotonic() + START_SECONDS)
+        self._selector.register(answer, selectors.EVENT_READ, self)
+
+    def _go_on(self, start: Start) -> bool:
+        """Reads what a process says that is about to become a shell. Returns whether it may have said more."""
+        try:
+            said, passed, _, _ = socket.recv_fds(start.answer, LARGEST_MESSAGE, 1, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            said, passed = sandbox.in_words(error).encode(), []
+        if passed:
+            start.master = passed[0]
+            return True
+        if said:
+            self._give_up(start, said.decode(errors="replace"))
+        elif start.master < 0:
+            self._give_up(start, "the process ended")
+        else:  # exec has closed the other end
+            os.set_blocking(start.master, False)
+            shell = self._shells[start.key] = Shell(start.key, start.pid, start.master, link=None)
+            start.master, link = -1, start.link
+            self._forget(start)
+            if link is None:
+                shell.left_at = time.monotonic()
+            else:
+                self._give(shell, link, is_new=True)
+        return False
+
+    def _give_up(self, start: Start, why: str) -> None:
+        for process in filter(None, [processes.look(start.pid)]):
+            if process.parent == os.getpid():  # otherwise it was reaped, and this is another one
+                processes.send(process, signal.SIGKILL)
+        if start.link is not None:
+            _send(start.link, {"refused": f"The shell cannot be started: {why}"})
+        self._forget(start)
+
+    def _forget(self, start: Start) -> None:
+        del self._starts[start.key]
+        self._selector.unregister(start.answer)
+        start.answer.close()
+        if start.master >= 0:
+            os.close(start.master)
 
     def _hang_up(self, shell: Shell) -> None:
         if shell.kill_at < inf:
@@ -224,41 +306,29 @@ def set_size(terminal: int, *, rows: int, columns: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
 
 
-def start(
+def fork(
     worker: Worker, namespaces: sandbox.Namespaces | None, *, rows: int, columns: int
-) -> tuple[int, int]:
-    """Starts a shell beside a worker. Returns its pid, and the file descriptor of its terminal's master side.
+) -> tuple[int, socket.socket]:
+    """Forks a process beside a worker that becomes a shell. Returns its pid, and the socket through which it passes
+    the master side of its terminal (see `_become`).
 
-    Raises NoShell if it cannot be started.
+    Raises NoShell if it cannot be forked.
     """
-    ours, theirs = socket.socketpair()
     us = os.getpid()
-    with ours, theirs:
-        try:
-            pid = namespaces.fork() if namespaces is not None else os.fork()
-        except OSError as error:
-            raise NoShell(f"The shell cannot be started: {sandbox.in_words(error)}") from None
-        if pid == 0:
-            _become(worker, namespaces, us, theirs, rows=rows, columns=columns)
-        theirs.close()
-        ours.settimeout(START_SECONDS)
-        master = -1
-        try:
-            _, passed, _, _ = socket.recv_fds(ours, 1, 1, socket.MSG_CMSG_CLOEXEC)
-            master = passed[0] if passed else -1
-            problem = b"" if master >= 0 else b"the process ended"
-            while piece := ours.recv(LARGEST_MESSAGE):  # ends when exec closes the other end
-                problem += piece
-        except OSError as error:  # it took too long
-            problem = sandbox.in_words(error).encode()
-    if problem:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        if master >= 0:
-            os.close(master)
-        raise NoShell(f"The shell cannot be started: {problem.decode(errors='replace')}")
-    os.set_blocking(master, False)
-    return pid, master
+    try:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                pid = namespaces.fork() if namespaces is not None else os.fork()
+            except OSError:
+                ours.close()
+                raise
+            if pid == 0:
+                _become(worker, namespaces, us, theirs, rows=rows, columns=columns)
+    except OSError as error:
+        raise NoShell(f"The shell cannot be started: {sandbox.in_words(error)}") from None
+    ours.setblocking(False)
+    return pid, ours
 
 
 def _become(
@@ -272,7 +342,8 @@ def _become(
 ) -> None:
     """Runs in the forked child: confines it, makes its terminal, and executes the shell. Never returns.
 
-    `answer`: the socket through which the child passes the master side of its terminal, and why it cannot go on.
+    `answer`: the socket through which the child passes the master side of its terminal, and then, if it cannot go on,
+    the reason. If it can, exec closes the socket.
     """
     try:
         worker.confine_child(namespaces, supervisor, kept=answer.fileno())

@@ -53,6 +53,8 @@ class Supervisor:
         self.workers = [Worker(files, gang, rank) for rank in range(len(gang["workers"]))]
         self.selector = selectors.DefaultSelector()
         self.shells = Shells(files, self.selector)
+        # Whether the gang's processes have no rights of the portal. Kept when the gang continues under a newer lease.
+        self.kept_apart: bool = gang.get("kept_apart", False)  # absent in orders of earlier releases
         self.port_locks: list[int] = []
         self.namespaces: sandbox.Namespaces | None = None
         self.installation: Installation | None = None  # while it runs, no worker has started
@@ -610,11 +612,16 @@ class Supervisor:
 
     # --- terminals -----------------------------------------------------------------------------
 
-    def _worker_for_shell(self, rank: int) -> tuple[Worker, sandbox.Namespaces | None]:
+    def _worker_for_shell(self, rank: int, is_trusted: bool) -> tuple[Worker, sandbox.Namespaces | None]:
         """Returns the worker with this rank, and the namespaces in which a shell runs beside it.
 
-        Raises NoShell, with a message for users, unless the worker runs.
+        Raises NoShell, with a message for users, unless the worker runs and a shell would have no rights that the user
+        lacks.
         """
+        if not (self.kept_apart or is_trusted):
+            raise NoShell(
+                "This job runs with the portal's own rights, so only admins may open a terminal in it."
+            )
         if self.freezing or self.status["phase"] == "frozen":
             raise NoShell("The job is suspended. A terminal can be opened when the job runs again.")
         if self.verdict is not None or self.status["phase"] != "running":

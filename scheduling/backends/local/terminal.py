@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import weakref
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +13,7 @@ from scheduling.backends.base import BackendError, NoSuchTerminal
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.local.shells import LARGEST_MESSAGE, SOCKET, START_SECONDS, set_size
 
-ANSWER_SECONDS = START_SECONDS + 5.0
+ANSWER_SECONDS = START_SECONDS + 2.0
 
 
 class LocalTerminal:
@@ -22,6 +23,8 @@ class LocalTerminal:
         self.is_new = is_new
         self.link = link
         self._master = master
+        # Also closed if the caller is gone before it gets this object.
+        self._close = weakref.finalize(self, _close, master, link)
         link.setblocking(False)
 
     def fileno(self) -> int:
@@ -43,13 +46,18 @@ class LocalTerminal:
             self.link.send(json.dumps({"end": True}).encode())
 
     def close(self) -> None:
-        if self._master >= 0:
-            os.close(self._master)
-            self._master = -1
-            self.link.close()
+        self._close()
+        self._master = -1
 
 
-def open_terminal(files: JobFiles, *, key: str, rows: int, columns: int, rank: int | None) -> LocalTerminal:
+def _close(master: int, link: socket.socket) -> None:
+    os.close(master)
+    link.close()
+
+
+def open_terminal(
+    files: JobFiles, *, key: str, rows: int, columns: int, rank: int | None, is_trusted: bool = False
+) -> LocalTerminal:
     """Opens a terminal. See Backend.open_terminal."""
     link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -58,7 +66,7 @@ def open_terminal(files: JobFiles, *, key: str, rows: int, columns: int, rank: i
             link.connect(f"/proc/self/fd/{folder}/{SOCKET}")
         asked: dict[str, Any] = {"key": key}
         if rank is not None:
-            asked |= {"rank": rank, "rows": rows, "columns": columns}
+            asked |= {"rank": rank, "rows": rows, "columns": columns, "trusted": is_trusted}
         link.send(json.dumps(asked).encode())
         data, passed, _, _ = socket.recv_fds(link, LARGEST_MESSAGE, 1, socket.MSG_CMSG_CLOEXEC)
         answer = json.loads(data) if data else {}

@@ -20,7 +20,7 @@ from websockets.sync.client import ClientConnection, connect
 from accounting.actions import change_membership
 from accounting.models import AuditEvent, Membership, User
 from portal.models import Scope
-from portal.terminals import talk
+from portal.terminals import sockets, talk
 from portal.tokens.actions import create_token
 from scheduling.backends.kubernetes.terminals import elsewhere
 from scheduling.backends.local.isolation import Isolation
@@ -316,6 +316,39 @@ def test_a_flood_of_output_waits_until_the_client_has_shown_it(desk: Desk) -> No
     line.link.send(json.dumps({"read": got}))
     line.type("echo en''d\n")
     line.wait_for("end")
+
+
+def test_a_client_that_reads_nothing_loses_its_terminal_all_the_same(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(talk, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(sockets, "GOODBYE_SECONDS", 0.2)
+    line = desk.open(desk.lab.people.bob)
+    line.key()
+    line.link.send(json.dumps({"read": 10**15}))  # which is a lie
+    monkeypatch.setattr(talk, "MOST_UNREAD", 10**15)
+    line.type("yes 0123456789abcdef\n")
+    line.wait_for("0123456789abcdef\r\n0123")
+    member = Membership.objects.get(user=desk.lab.people.bob)
+    change_membership(actor=desk.lab.people.alice, membership=member, role=Membership.Role.VIEWER)
+    wait_for(lambda: events("terminal.close"), what="the event of the end")
+    assert events("terminal.close")[0]["reason"] == "no longer allowed"
+
+
+def test_a_text_that_makes_no_sense_harms_nobody(desk: Desk) -> None:
+    line = desk.open(desk.lab.people.bob)
+    line.key()
+    for text in (
+        "[" * 100_000,
+        "{}" * 1_000_000,
+        "5",
+        '{"size": [1e999, 1]}',
+        '{"read": []}',
+        '{"size": [0, -5]}',
+    ):
+        line.link.send(text)
+    line.type("echo still he''re\n")
+    line.wait_for("still here")
 
 
 def test_a_terminal_ends_with_its_job(desk: Desk) -> None:

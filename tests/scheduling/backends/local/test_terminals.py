@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import select
 import selectors
+import signal
+import socket
 import time
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from scheduling.backends.base import End, NoSuchTerminal, Phase
-from scheduling.backends.local import processes, shells
+from scheduling.backends.local import isolation, processes, sandbox, shells
 from scheduling.backends.local.files import read_json
+from scheduling.backends.local.isolation import Isolation
 from scheduling.backends.local.shells import Shells
 from scheduling.backends.local.terminal import LocalTerminal, open_terminal
 from scheduling.backends.local.worker import UNCONFINED, Worker
@@ -76,8 +82,18 @@ class Desk:
         self.rig = rig
         self.opened: list[LocalTerminal] = []
 
-    def open(self, key: str = "first", *, rank: int | None = 0, rows: int = 24, columns: int = 80) -> Screen:
-        terminal = self.rig.backend.open_terminal(job_id=1, key=key, rows=rows, columns=columns, rank=rank)
+    def open(
+        self,
+        key: str = "first",
+        *,
+        rank: int | None = 0,
+        rows: int = 24,
+        columns: int = 80,
+        is_trusted: bool = True,
+    ) -> Screen:
+        terminal = self.rig.backend.open_terminal(
+            job_id=1, key=key, rows=rows, columns=columns, rank=rank, is_trusted=is_trusted
+        )
         self.opened.append(terminal)
         return Screen(terminal)
 
@@ -128,9 +144,9 @@ def test_a_shell_has_no_rights_and_no_open_files_of_the_portal(rig: Rig, desk: D
     if rig.backend.isolation.namespaces:
         assert screen.said("ls /dev/pts | tr '\\n' ' '") == "0 ptmx", "terminals of others are not there"
     # The job's own processes cannot ask for terminals.
-    socket = rig.files().folder / shells.SOCKET
-    assert socket.exists()
-    assert screen.said(f"test -w {socket} && echo can || echo cannot") == "cannot"
+    place = rig.files().folder / shells.SOCKET
+    assert place.exists()
+    assert screen.said(f"test -w {place} && echo can || echo cannot") == "cannot"
 
 
 @pytest.mark.parametrize("how", ["exit", "stop", "kill"])
@@ -198,38 +214,151 @@ def test_a_lost_connection_keeps_the_shell_for_a_while_and_another_takes_it_over
         desk.open(rank=None)
 
 
-def test_a_shell_that_nobody_takes_up_again_ends(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The supervisor's part runs in this process, so that the time passes quickly."""
-    rig.wait(rig.start(rig.gang(SLEEPS)), Phase.RUNNING)
-    worker = Worker(rig.files(2), _described(rig), 0)
-    rig.files(2).folder.mkdir()
-    selector = selectors.DefaultSelector()
-    shells_here = Shells(rig.files(2), selector)
-    find = lambda rank: (worker, None)  # noqa: E731
+class ShellsHere:
+    """The supervisor's part, run in this process, so that time passes as a test wants it."""
 
-    def serve() -> None:
-        for key, _ in selector.select(0.05):
-            shells_here.handle(key.fileobj, find)
+    def __init__(self, rig: Rig) -> None:
+        rig.wait(rig.start(rig.gang(SLEEPS)), Phase.RUNNING)
+        self.files, self.worker = rig.files(2), Worker(rig.files(2), _described(rig), 0)
+        self.files.folder.mkdir()
+        self.selector = selectors.DefaultSelector()
+        self.shells = Shells(self.files, self.selector)
 
-    with ThreadPoolExecutor() as pool:
-        opening = pool.submit(open_terminal, rig.files(2), key="k", rows=24, columns=80, rank=0)
-        until(lambda: serve() or opening.done(), "the terminal")
-    terminal = opening.result()
-    (shell,) = shells_here._shells.values()
-    shells_here.end_abandoned()
+    def serve(self) -> None:
+        for key, _ in self.selector.select(0.05):
+            self.shells.handle(key.fileobj, lambda rank, is_trusted: (self.worker, None))
+
+    @contextmanager
+    def opening(self) -> Iterator[Future[LocalTerminal]]:
+        with ThreadPoolExecutor() as pool:
+            yield pool.submit(open_terminal, self.files, key="k", rows=24, columns=80, rank=0)
+
+    def terminal(self) -> LocalTerminal:
+        with self.opening() as opening:
+            until(lambda: self.serve() or opening.done(), "the terminal")
+            return opening.result()
+
+    def reap(self, pid: int) -> None:
+        """Waits for the end of a child, and tells the shells of it."""
+
+        def ended() -> tuple[int, int] | None:
+            self.shells.end_abandoned()
+            found = os.waitpid(pid, os.WNOHANG)
+            return found if found[0] else None
+
+        self.shells.note_end(*until(ended, "the shell's end"))
+
+
+@pytest.fixture
+def here(rig: Rig) -> Iterator[ShellsHere]:
+    made = ShellsHere(rig)
+    yield made
+    made.shells.close()
+
+
+def test_a_shell_that_nobody_takes_up_again_ends(here: ShellsHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = here.terminal()
+    (shell,) = here.shells._shells.values()
+    here.shells.end_abandoned()
     assert processes.look(shell.pid) is not None
     terminal.close()
-    until(lambda: serve() or shell.link is None, "the loss of the connection")
+    until(lambda: here.serve() or shell.link is None, "the loss of the connection")
     monkeypatch.setattr(shells, "KEPT_SECONDS", 0.0)
     monkeypatch.setattr(shells, "HANGUP_SECONDS", 0.0)
+    here.reap(shell.pid)
 
-    def ended() -> tuple[int, int] | None:
-        shells_here.end_abandoned()
-        found = os.waitpid(shell.pid, os.WNOHANG)
-        return found if found[0] else None
 
-    shells_here.note_end(*until(ended, "the shell's end"))
-    shells_here.close()
+@pytest.mark.parametrize("how", ["late", "killed", "job ends"])
+def test_a_shell_that_the_job_stops_before_it_starts_makes_only_its_user_wait(
+    here: ShellsHere, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A program of the job can send SIGSTOP or SIGKILL to the process before it becomes a shell."""
+    monkeypatch.setattr(shells, "_enter_folder", lambda *_: signal.pause())
+    with here.opening() as opening:
+        until(
+            lambda: here.serve() or any(one.master >= 0 for one in here.shells._starts.values()), "the start"
+        )
+        (start,) = here.shells._starts.values()
+        here.shells.end_abandoned()
+        assert not opening.done()
+        assert processes.look(start.pid) is not None
+        if how == "killed":
+            os.kill(start.pid, signal.SIGKILL)
+            here.reap(start.pid)
+            terminal = opening.result()
+            assert terminal.exit_code(terminal.link.recv(4096)) == 128 + signal.SIGKILL
+            terminal.close()
+            return
+        if how == "job ends":
+            here.shells.hang_up_all()
+        start.until = 0.0
+        here.reap(start.pid)
+        with pytest.raises(NoSuchTerminal, match="too long" if how == "late" else "the job ends"):
+            opening.result()
+
+
+def test_a_supervisor_outlives_messages_that_make_no_sense(here: ShellsHere) -> None:
+    for message in (
+        b"[" * shells.LARGEST_MESSAGE, b"5", b"\xff", b"{}", b'{"key": 1, "rank": 0, "rows": 1e999, "columns": 1}',
+    ):  # fmt: skip
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link,
+            here.files.opened(here.files.folder) as folder,
+        ):
+            link.connect(f"/proc/self/fd/{folder}/{shells.SOCKET}")
+            link.send(message)
+            link.setblocking(False)
+
+            def answer() -> bytes:
+                here.serve()
+                with suppress(BlockingIOError):
+                    return link.recv(4096)
+                return b""
+
+            assert b"refused" in until(answer, "the answer")
+
+
+def test_a_terminal_that_nobody_took_leaves_no_open_files(rig: Rig, desk: Desk) -> None:
+    """As after a request that was given up while its terminal was opened."""
+    rig.wait(rig.start(rig.gang(SLEEPS)), Phase.RUNNING)
+    screen = desk.open()
+    master, link = screen.terminal.fileno(), screen.terminal.link.fileno()
+    desk.opened.clear()
+    del screen
+    gc.collect()
+    for fd in (master, link):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+def test_only_trusted_users_get_a_shell_in_a_gang_that_was_started_with_the_rights_of_the_portal(
+    rig: Rig, desk: Desk
+) -> None:
+    found = rig.backend.isolation
+    isolation.force(rig.places, Isolation(False, False, "a test wants it so", "a test wants it so"))
+    rig.wait(rig.start(rig.gang(SLEEPS)), Phase.RUNNING)
+    # Fairlot has started again, and can keep jobs apart now. The gang still runs as it was started.
+    isolation.force(rig.places, replace(found, users=True, exposed=()))
+    with pytest.raises(NoSuchTerminal, match="only admins"):
+        desk.open(is_trusted=False)
+    desk.open()
+
+
+def test_a_job_cannot_take_all_terminals_of_the_machine(rig: Rig, desk: Desk) -> None:
+    if not rig.backend.isolation.namespaces:
+        pytest.skip("jobs share the machine's terminals")
+    program = (
+        "import os, time\nheld = []\ntry:\n    while len(held) < 400: held.append(os.openpty())\n"
+        "except OSError: pass\nprint('took', len(held), flush=True)\ntime.sleep(600)"
+    )
+    rig.wait(rig.start(rig.python(program)), Phase.RUNNING)
+    rig.wait_for_log(f"took {sandbox.MOST_TERMINALS}\n")
+    with pytest.raises(NoSuchTerminal, match="cannot be started"):
+        desk.open()
+    rig.wait(rig.start(rig.gang(SLEEPS, job=2)), Phase.RUNNING)
+    other = rig.backend.open_terminal(job_id=2, key="k", rows=24, columns=80, rank=0, is_trusted=True)
+    desk.opened.append(other)
+    assert Screen(other).said("echo fine") == "fine"
 
 
 def _described(rig: Rig) -> dict[str, Any]:
@@ -270,6 +399,6 @@ def test_a_job_with_its_own_shell_gets_it(rig: Rig, desk: Desk) -> None:
     rig.wait(rig.start(rig.gang(SLEEPS, environment={"SHELL": "/bin/sh"})), Phase.RUNNING)
     assert desk.open().said("readlink /proc/$PPID/exe >/dev/null; echo $SHELL") == "/bin/sh"
     rig.wait(rig.start(rig.gang(SLEEPS, job=2, environment={"SHELL": "/no/such"})), Phase.RUNNING)
-    terminal = rig.backend.open_terminal(job_id=2, key="k", rows=24, columns=80, rank=0)
+    terminal = rig.backend.open_terminal(job_id=2, key="k", rows=24, columns=80, rank=0, is_trusted=True)
     desk.opened.append(terminal)
     assert Screen(terminal).said("echo $SHELL") in shells.PROGRAMS
