@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from django.forms import HiddenInput
 
 from accounting.access.permissions import changeable_where, may
 from accounting.core.name_order import by_name
+from accounting.core.wording import fixed
 from accounting.models import Generation, Membership, Tenant, User
 from portal.forms.fields import Choice, Row, Text
 from portal.forms.form import Form
@@ -22,6 +22,7 @@ from scheduling.templates.actions import parameters_of
 
 FOR_ALL = ""  # the choice of a template for all teams
 VALUE = "value_"  # begins the names of the fields of parameters
+ACRONYMS = {"cpu": "CPU", "cpus": "CPUs", "gpu": "GPU", "gpus": "GPUs", "url": "URL"}
 EXAMPLE = """\
 - name: lr
   type: number
@@ -158,6 +159,11 @@ class UseForm(Form):
                 self.refuse(f"{name}: {text.rstrip('.')}." if name else _sentence(text))
 
 
+def bound_text(bound: float) -> str:
+    """Returns a bound of a number with all its digits, such as 0.00001, which may be a learning rate."""
+    return fixed(bound) if bound == int(bound) else f"{bound:g}"
+
+
 def text_of_default(parameter: Parameter) -> str:
     default = parameter.default
     return str(default).lower() if isinstance(default, bool) else "" if default is None else str(default)
@@ -170,12 +176,13 @@ def in_order(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _field_of(parameter: Parameter, user: User) -> Any:
-    label = parameter.name.replace("_", " ").capitalize()
+    words = [ACRONYMS.get(word, word) for word in parameter.name.split("_")]
+    label = " ".join([words[0][:1].upper() + words[0][1:], *words[1:]])
     about = [parameter.description.rstrip(".")] if parameter.description else []
     if parameter.type == "number":
         least, most = parameter.min, parameter.max
-        bounds = [f"from {least:g}"] if least is not None else []
-        bounds += [f"{'to' if bounds else 'up to'} {most:g}"] if most is not None else []
+        bounds = [f"from {bound_text(least)}"] if least is not None else []
+        bounds += [f"{'to' if bounds else 'up to'} {bound_text(most)}"] if most is not None else []
         about += [f"{'A whole number' if parameter.whole else 'A number'} {' '.join(bounds)}".strip()]
     if not parameter.required:
         about.append("May stay empty")
@@ -183,11 +190,14 @@ def _field_of(parameter: Parameter, user: User) -> Any:
     offered = _offered(parameter, user)
     if offered is None:
         return Text(label, required=parameter.required, help_text=help_text, maxlength=500)
+    default = text_of_default(parameter)
+    if default and default not in {value for value, _ in offered}:  # otherwise another value would be chosen
+        offered = [(default, default), *offered]
     empty = [] if parameter.required and parameter.default is not None else [("", "–")]
     return Choice(label, [*empty, *offered], help_text=help_text)
 
 
-def _offered(parameter: Parameter, user: User) -> Iterable[tuple[str, str]] | None:
+def _offered(parameter: Parameter, user: User) -> list[tuple[str, str]] | None:
     """Returns the choices of a parameter as (value, label); None if it is typed."""
     match parameter.type:
         case "choice":

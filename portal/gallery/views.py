@@ -16,11 +16,11 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.core.name_order import by_name
 from accounting.core.numbers import read_key, read_whole
 from accounting.core.texts import one_line
-from accounting.core.wording import counted
+from accounting.core.wording import counted, duration
 from accounting.models import Tenant, User
 from portal.forms.posting import show, tell
 from portal.fragments import render_page
-from portal.gallery.forms import EXAMPLE, TemplateForm, in_order, whose
+from portal.gallery.forms import EXAMPLE, TemplateForm, bound_text, in_order, whose
 from portal.submit.draft import Choices, Draft
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
@@ -160,7 +160,7 @@ def may_change(user: User, shown: JobTemplate) -> bool:
 def cost_of(shown: JobTemplate) -> str:
     """Returns about how many GPUs a job of the template holds for how long, in words."""
     gpus = counted(shown.gpus, "GPU")
-    return f"{gpus} for about {shown.expected_hours:g} h" if shown.expected_hours else gpus
+    return f"{gpus} for about {duration(shown.expected_hours * 3600)}" if shown.expected_hours else gpus
 
 
 def _type_of(parameter: Any) -> str:
@@ -171,8 +171,8 @@ def _type_of(parameter: Any) -> str:
         return "GPU type"
     if parameter.type != "number":
         return str(parameter.type)
-    bounds = [f"from {parameter.min:g}"] if parameter.min is not None else []
-    bounds += [f"to {parameter.max:g}"] if parameter.max is not None else []
+    bounds = [f"from {bound_text(parameter.min)}"] if parameter.min is not None else []
+    bounds += [f"to {bound_text(parameter.max)}"] if parameter.max is not None else []
     return " ".join(["whole number" if parameter.whole else "number", *bounds])
 
 

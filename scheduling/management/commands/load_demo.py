@@ -85,7 +85,7 @@ TEMPLATES: tuple[tuple[str, str, dict[str, Any], list[dict[str, Any]]], ...] = (
             "command": 'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps {steps} --batch {batch}'
             " --seconds-per-step 0.1",
             "workers": "{workers}",
-            "generations": ["{gpu}"],
+            "generations": ["{gpu_type}"],
             "checkpoint_grace_seconds": 10,
             "expected_hours": 0.05,
         },
@@ -103,7 +103,7 @@ TEMPLATES: tuple[tuple[str, str, dict[str, Any], list[dict[str, Any]]], ...] = (
                 "whole": True, "min": 1, "max": 4, "default": 1,
             },
             {
-                "name": "gpu", "type": "generation", "description": "GPU type; empty accepts every type",
+                "name": "gpu_type", "type": "generation", "description": "Empty accepts every type",
                 "required": False,
             },
         ],

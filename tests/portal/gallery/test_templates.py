@@ -94,6 +94,7 @@ def test_a_form_of_parameters_submits_a_job_that_names_its_template(
     bob, pk = browser_of(scene.people.bob), version.template_id
     form = bob.get(f"/templates/{pk}/use/").context["form"]
     assert form["value_lr"].value() == "0.1"
+    assert form.fields["value_gpu"].label == "GPU"
     assert {"V100", "A100"} <= {value for value, _ in form.fields["value_gpu"].choices}
     chosen = {
         "value_gpu": "V100",
@@ -244,3 +245,17 @@ def test_the_api_publishes_previews_submits_and_withdraws(scene: Scene, browser_
     assert bob.get(API).json()["items"] == []
     assert bob.get(f"{API}{place}").json()["withdrawn_at"]
     assert post(bob, f"{place}/submit", team="astro", values={"lr": 0}).status_code == 409
+
+
+def test_a_default_that_the_cluster_does_not_have_stays_chosen_and_costs_have_units(
+    scene: Scene, browser_of
+) -> None:
+    made = publish_template(
+        actor=scene.people.alice, tenant=scene.people.astro, name="Later", description="Needs newer GPUs.",
+        spec={"name": "later", "command": "go", "generations": ["{gpu_type}"], "workers": 2, "expected_hours": 0.05},
+        parameters=[{"name": "gpu_type", "type": "generation", "default": "B200"}],
+    )  # fmt: skip
+    shown = browser_of(scene.people.bob).get(f"/templates/{made.template_id}/use/")
+    field = shown.context["form"].fields["value_gpu_type"]
+    assert (field.label, field.choices[0]) == ("GPU type", ("B200", "B200"))
+    assert shown.context["cost"].startswith("2 GPUs for about 3 min")
