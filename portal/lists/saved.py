@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from django.core.exceptions import TooManyFieldsSent
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
@@ -14,6 +15,7 @@ from accounting.access.audit import record
 from accounting.actions.checks import check_name
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.prepared import Prepared
+from accounting.core.texts import not_storable
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import ids_with_role
 from portal.models import ListChoice, SavedView
@@ -138,13 +140,24 @@ def find_view(views: Collection[SavedView], text: str) -> SavedView | None:
 
 
 def kept(query: QueryDict, parameters: Collection[str]) -> str:
-    """Returns what a view keeps of the query of a list's address: these parameters, if they have values."""
+    """Returns what a view keeps of the query of a list's address: these parameters, if they have values.
+
+    Leaves out values that no column can hold, which no list could be filtered by.
+    """
     found = QueryDict(mutable=True)
     for name in parameters:
-        values = [value for value in query.getlist(name) if value]
+        values = [value for value in query.getlist(name) if value and not not_storable(value)]
         if values:
             found.setlist(name, values)
     return found.urlencode(safe=",:")
+
+
+def kept_text(text: str, parameters: Collection[str]) -> str:
+    """Returns what `kept` returns for the text of a query. Raises Refused if it has too many parameters."""
+    try:
+        return kept(QueryDict(text), parameters)
+    except TooManyFieldsSent:
+        raise Refused("This view has too many filters. Remove some of them.", "query") from None
 
 
 def address_of(view: SavedView) -> str:

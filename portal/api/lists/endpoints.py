@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, QueryDict
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
@@ -13,7 +13,7 @@ from accounting.models import Membership, Tenant
 from portal.api.lists import schemas
 from portal.jobs.filters import PARAMETERS
 from portal.lists.choices import choice_of
-from portal.lists.saved import kept, remove_view, save_view, views_for
+from portal.lists.saved import kept_text, remove_view, save_view, views_for
 from portal.models import SavedView
 from portal.user_request import ApiRequest
 
@@ -40,7 +40,7 @@ def save(request: ApiRequest, new: schemas.NewView) -> Status[Any]:
         actor=request.auth,
         list_name=new.list,
         name=new.name,
-        query=kept(QueryDict(new.query), KEPT[new.list]),
+        query=kept_text(new.query, KEPT[new.list]),
         tenant=tenant,
         is_default=new.is_default,
     )

@@ -147,6 +147,13 @@ def test_the_api_saves_lists_uses_and_removes_views(scene: Scene, browser_of) ->
         jobs = bob.get(f"/api/v1/jobs?view={text}").json()["items"]
         assert [job["name"] for job in jobs] == ["supernova-next"]
     assert bob.get("/api/v1/jobs?view=Waiting&owner=bob").json()["items"] == []
+    odd = bob.post(
+        API, {"name": "Odd", "query": "q=%00&state=%ED%A0%80&sort=name"}, content_type="application/json"
+    )
+    assert odd.json()["query"] == "state=%EF%BF%BD%EF%BF%BD%EF%BF%BD&sort=name"
+    assert len(bob.get("/api/v1/jobs?view=Odd").json()["items"]) == 2
+    many = bob.post(API, {"name": "Many", "query": "&" * 1999}, content_type="application/json")
+    assert "too many filters" in many.json()["problems"]["query"]
     refused = charlie.get("/api/v1/jobs?view=Waiting")
     assert refused.status_code == 422
     assert "no views" in refused.json()["problems"]["view"]
