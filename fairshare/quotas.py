@@ -130,12 +130,20 @@ class Quotas:
     def allow(self, account: int, generation: int, gpus: int) -> bool:
         """Returns whether the limits of the account and of all accounts above it allow `gpus` more GPUs of the
         generation."""
-        cap, cap_total, used = self._accounts.cap, self._accounts.cap_total, self._used
-        return all(
-            used[t, generation] + gpus <= cap[t, generation]
-            and used[t].sum() + gpus <= cap_total[t]
+        return all(self._allows(t, generation, gpus) for t in self._limited.get(account, ()))
+
+    def forbidding(self, account: int, generation: int, gpus: int) -> set[int]:
+        """Returns those of the account and the accounts above it whose limits forbid `gpus` more GPUs of the
+        generation."""
+        limited = self._limited.get(account, ())
+        return {t for t in limited if not self._allows(t, generation, gpus)}
+
+    def _allows(self, t: int, generation: int, gpus: int) -> bool:
+        used, accounts = self._used[t], self._accounts
+        return bool(
+            used[generation] + gpus <= accounts.cap[t, generation]
+            and used.sum() + gpus <= accounts.cap_total[t]
             and self._pays(t, generation, gpus)
-            for t in self._limited.get(account, ())
         )
 
     def _pays(self, t: int, generation: int, gpus: int) -> bool:

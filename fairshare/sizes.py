@@ -21,6 +21,7 @@ from fairshare.entitlement import entitlements
 from fairshare.model import NOWHERE, Decision, Ints, Snapshot
 from fairshare.quotas import Quotas, limits_of
 from fairshare.tree import Tree
+from fairshare.validate import stays_put
 
 # Quanta for which a gang keeps its size. The quantum is so long that a switch in each costs little of it.
 STEADY_QUANTA = 2
@@ -97,6 +98,7 @@ class _Growth:
         self._limits = limits_of(view.accounts, self._tree, entitled, view.settings).most
         self._weight = np.maximum(entitled.sum(axis=1), 1e-9)
         self._pinned = jobs.on_any(cluster.closed)  # gangs that could not start again on all of their nodes
+        self._growing = self._accounts_that_start()
         self._settled = self._that_can_stay()
 
     def plan(self) -> Decision:
@@ -127,16 +129,23 @@ class _Growth:
             more, kind = gpus * sum(extra.values()), int(jobs.running_on[job])
             if not all(idle[node] >= count * gpus for node, count in extra.items()):
                 continue
-            # A limit that was set or reached since then makes a gang smaller when its quantum is over.
-            is_allowed = len(here) <= self._most[job] and (
-                not more or quotas.allow(int(jobs.account[job]), kind, more)
-            )
-            if is_allowed or not self._view.settings.is_quantum or self._pinned[job]:
+            # A limit that was set or reached since then makes a gang smaller when its quantum is over, or when the plan
+            # gives what the limit leaves to a gang that starts.
+            against = quotas.forbidding(int(jobs.account[job]), kind, more) if more else set()
+            is_allowed = len(here) <= self._most[job] and not against
+            waits = not self._view.settings.is_quantum and not against & self._growing
+            if is_allowed or waits or self._pinned[job]:
                 quotas.use(int(jobs.account[job]), kind, more)
                 for node, count in extra.items():
                     idle[node] -= count * gpus
                 found[job] = here
         return found
+
+    def _accounts_that_start(self) -> set[int]:
+        """Returns the accounts of which gangs start by the policy's plan, with all accounts above."""
+        starts = self._plan.run[~stays_put(self._plan, self._base.jobs)[self._plan.run]]
+        accounts = np.unique(self._view.jobs.account[starts]).tolist()
+        return {above for account in accounts for above in self._tree.path(account)}
 
     def _stays(self, job: int) -> bool:
         """Returns whether the plan leaves the workers of the base view where they run."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from fairshare.demand import EPSILON
@@ -86,7 +88,7 @@ def validate(plan: Decision, view: Snapshot) -> None:
         bound = np.minimum(plan.guaranteed.sum(axis=1), plan.share.sum(axis=1))
         safe = _within(bound, view, tree) & _may_go_on(view, tree)
         _only(runs | ~safe, np.arange(len(jobs)), "is stopped although it is within its account's guarantee")
-    _within_limits(plan, view, tree, ~stays[run])
+    _within_limits(plan, view, tree, ~stays[run] & ~_only_shrinks(plan, jobs))
     if plan.ask_again is not None and not SOONEST <= plan.ask_again < np.inf:
         raise InvalidPlan(
             f"the plan asks for the next round in {plan.ask_again:g} s, but the minimum is {SOONEST:g} s"
@@ -130,6 +132,17 @@ def stays_put(plan: Decision, jobs: Jobs) -> Bools:
         )
     stays[moved] = False
     return stays
+
+
+def _only_shrinks(plan: Decision, jobs: Jobs) -> Bools:
+    """Returns which picked gangs keep some of their GPUs, and get no others, as a mask (P,)."""
+    found = np.zeros(len(plan.run), dtype=bool)
+    fewer = np.diff(plan.place_start) < jobs.workers[plan.run]
+    for p in np.flatnonzero(fewer & (jobs.running_on[plan.run] == plan.generation)).tolist():
+        job = plan.run[p]
+        had = Counter(jobs.place_node[jobs.place_start[job] : jobs.place_start[job + 1]].tolist())
+        found[p] = Counter(plan.place_node[plan.place_start[p] : plan.place_start[p + 1]].tolist()) <= had
+    return found
 
 
 def _sorted_places(gangs: Ints, start: Ints, place: Ints) -> Ints:

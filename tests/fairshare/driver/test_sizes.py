@@ -215,3 +215,20 @@ def test_sizes_are_chosen_under_every_policy():
     view = snapshot([(0, 8)], ONE, [Job(0, workers=2, most=6)])
     for name in ("gandiva_fair", "market"):
         assert size_of(Situation.first(policy_named(name, None, {}), view).decide(1), 0) == 6
+
+
+def test_a_gang_beyond_a_new_limit_gives_up_workers_between_quanta_only_for_a_gang_that_starts():
+    beyond = Job(0, workers=1, most=4, on=(0, 0, 0), resident=10.0)
+    alone = situation(snapshot([(0, 4)], [Account(cap_total=2)], [beyond])).fill(1)
+    assert size_of(alone, 0) == 3
+    both = situation(snapshot([(0, 4)], [Account(cap_total=2)], [beyond, Job(0)])).fill(1)
+    assert [size_of(both, job) for job in (0, 1)] == [1, 1]
+
+
+def test_a_gang_that_only_gives_up_workers_is_not_held_against_its_accounts_limit():
+    jobs = [Job(0, gpus=3, on=(0,)), Job(0, workers=1, most=3, on=(0, 0, 0), resident=10.0), Job(1, gpus=2)]
+    given_ = snapshot([(0, 6)], TWO, jobs)
+    plan = decide(given_, 1)
+    assert [size_of(plan, job) for job in (0, 1, 2)] == [1, 1, 1]
+    lowered = replace(given_.accounts, cap_total=np.array([3.0, np.inf]))
+    validate(plan, replace(given_, accounts=lowered))
