@@ -207,7 +207,11 @@ class _Picker:
         used = np.zeros_like(running)
         for job in order[jobs.running_on[order] != NOWHERE].tolist():
             at = jobs.place_node[jobs.place_start[job] : jobs.place_start[job + 1]]
-            if job not in self.places and _fits(running - used, at, int(jobs.gpus[job])):
+            if job in self.places or not _fits(running - used, at, int(jobs.gpus[job])):
+                continue
+            # A limit that was set since it started stops a gang at the end of its quantum, as elsewhere.
+            may_stay = not self._view.settings.is_quantum
+            if may_stay or self._is_allowed(job, int(jobs.running_on[job]), beside=self.used):
                 self._give(job, at, used, is_new=False)
         kinds, most = self._view.cluster.node_generation, int(waiting.sum())
         for job in order[jobs.running_on[order] == NOWHERE].tolist():
@@ -216,15 +220,16 @@ class _Picker:
             for kind in _preferred(jobs, job):
                 here = np.flatnonzero(kinds == kind)
                 spot = fit((waiting - used)[here], int(jobs.workers[job]), int(jobs.gpus[job]))
-                if spot is not None and self._is_allowed(job, kind):
+                if spot is not None and self._is_allowed(job, kind, beside=self._held):
                     self._give(job, here[spot], used, is_new=True)
                     break
         return used
 
-    def _is_allowed(self, job: int, kind: int) -> bool:
+    def _is_allowed(self, job: int, kind: int, *, beside: Floats) -> bool:
+        """Returns whether limits allow the gang in addition to the GPUs `beside` (T, K)."""
         limits, size = self._limits, int(self._view.jobs.workers[job] * self._view.jobs.gpus[job])
         for account in self._tree.path(int(self._view.jobs.account[job])):
-            held = self._held[account]
+            held = beside[account]
             if held[kind] + size > limits.cap[account, kind] or held.sum() + size > limits.cap_total[account]:
                 return False
             if limits.cap_cost is not None and limits.price is not None:
@@ -237,9 +242,11 @@ class _Picker:
         jobs = self._view.jobs
         self.places[job] = at
         _take(used, at, int(jobs.gpus[job]))
+        kind, size = self._view.cluster.node_generation[at[0]], jobs.workers[job] * jobs.gpus[job]
+        path = self._tree.path(int(jobs.account[job]))
+        self.used[path, kind] += size
         if is_new:
-            kind = self._view.cluster.node_generation[at[0]]
-            self._held[self._tree.path(int(jobs.account[job])), kind] += jobs.workers[job] * jobs.gpus[job]
+            self._held[path, kind] += size
 
 
 def _rest(view: Snapshot, places: dict[int, Ints], idle: Ints) -> Snapshot:

@@ -120,6 +120,15 @@ def test_limits_bind_inside_a_window() -> None:
     assert int(view.jobs.gpus[plan.run].sum()) == 2
 
 
+def test_a_limit_that_is_set_in_a_window_binds_when_the_quantum_is_over() -> None:
+    accounts = [Account(cap_total=2), Account(), Account(parent=0), Account(parent=1)]
+    view = snapshot([(0, 4)], accounts, [Job(2, gpus=2, on=(0,)), Job(2, gpus=2, on=(0,))])
+    view = reserved(view, (0, 4, 0, 0.0, False))
+    assert plan_of(view) == [0]
+    between = between_quanta(situation(view).policy, view.settings)
+    assert plan_of(replace(view, settings=between)) == [0, 1]
+
+
 def test_a_reservation_on_a_drained_node_or_of_a_team_without_jobs_harms_nobody() -> None:
     view = snapshot([(0, 4), (0, 4)], TEAMS, [Job(3, gpus=4)], away=(0,))
     assert plan_of(reserved(view, (0, 4, 0, 0.0, False))) == [0]
