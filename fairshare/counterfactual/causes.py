@@ -134,7 +134,7 @@ class Timeline:
         self.held_lately(job.tenant)  # adds the GPUs held until now to the average
         for node in attempt.nodes:
             self.held[node] += sign * job.gpus_per_worker
-        self.by_tenant[job.tenant, attempt.generation] += sign * job.gpus
+        self.by_tenant[job.tenant, attempt.generation] += sign * job.workers_in(attempt) * job.gpus_per_worker
         there = self.attempts[job.tenant, attempt.generation]
         if sign > 0:
             there[key] = None

@@ -105,6 +105,10 @@ class PastJob:
     def gpus(self) -> int:
         return self.workers * self.gpus_per_worker
 
+    def workers_in(self, attempt: Attempt) -> int:
+        """Returns the workers of an attempt: at least `workers`, and more if the gang was elastic."""
+        return max(self.workers, len(attempt.nodes))
+
 
 @dataclass(frozen=True, slots=True)
 class NodeState:

@@ -200,7 +200,11 @@ def work_of(job: PastJob, past: Past) -> float:
     if job.ended is None:
         return math.inf
     attempts = [attempt for attempt in job.attempts if not attempt.failed]
-    work = math.fsum((attempt.ran - attempt.lost) * job.speeds[attempt.generation] for attempt in attempts)
+    # The replay runs elastic gangs at their least size, for which `speeds` are, too.
+    work = math.fsum(
+        (attempt.ran - attempt.lost) * job.speeds[attempt.generation] * job.workers_in(attempt) / job.workers
+        for attempt in attempts
+    )
     if attempts:
         # Later startups are due to preemptions on the shared cluster.
         first = attempts[0]

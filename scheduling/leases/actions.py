@@ -578,7 +578,7 @@ class ObservationBatch:
         for lease, steps, seconds in self._progress:
             speed, _ = JobSpeed.objects.get_or_create(job_id=lease.job_id, generation_id=lease.generation_id)
             # The speed is that of the least size: a gang is assumed to be as much faster as it is larger.
-            speed.steps += steps if lease.job.max_workers is None else steps * lease.job.gpus / lease.gpus
+            speed.steps += steps * lease.job.gpus / lease.gpus
             speed.seconds += seconds
             speed.updated_at = self.now
             speed.save(update_fields=["steps", "seconds", "updated_at"])

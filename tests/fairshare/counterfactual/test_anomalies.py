@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fairshare.counterfactual.anomalies import FALSE_RATES, Analysis, Anomaly, Tolerance, analyse
 from fairshare.counterfactual.past import Cause, Ineligible, NodeState, Past, PastJob, PastLimit, Rules
-from fairshare.counterfactual.private import Purchase, apportion, fits, ticket_parts, usual_gpus
+from fairshare.counterfactual.private import Purchase, apportion, fits, ticket_parts, usual_gpus, work_of
 from fairshare.counterfactual.speeds import speeds_of
 from fairshare.model import NOWHERE
 from tests.fairshare.faultless import faultless, wronged
@@ -537,3 +537,8 @@ def _later(one: PastJob, by: float) -> PastJob:
         replace(t, begins=t.begins + by, ready=t.ready + by, ends=t.ends + by) for t in one.attempts
     )
     return replace(one, attempts=attempts, ended=None if one.ended is None else one.ended + by)
+
+
+def test_an_elastic_gang_that_ran_larger_has_as_much_more_work_at_its_least_size() -> None:
+    one = job(1, 0, 0.0, attempt(0.0, 100.0, 0), attempt(100.0, 200.0, 0, 0, 1), gpus=1)
+    assert work_of(one, past([one])) == 100.0 + 3 * 100.0
