@@ -536,6 +536,10 @@ def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs
         # Tenants above the user may be new in this tree, too. The user's leaf is always the last account.
         accounts, keys = _with_leaf(accounts, legend, job.tenant, job.owner_id)
         accounts = legend.limits.on(accounts, keys, legend.generations)
+        if snapshot.advance is not None:  # the team may have a reservation, and no jobs before this one
+            now = datetime.fromtimestamp(snapshot.now, UTC)
+            advance = read_advance(job.cluster, legend.nodes, keys, now=now)
+            snapshot = replace(snapshot, advance=advance)
         leaf = len(keys) - 1
     accepts = np.array([not job.generation_ids or g in job.generation_ids for g in legend.generations])
     kinds, keeps = len(legend.generations), job.kind in Job.UNSLICED

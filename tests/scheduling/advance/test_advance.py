@@ -27,7 +27,9 @@ from scheduling.jobs.explain import explain
 from scheduling.models import AdvanceReservation, Cluster, HeldGpu, Job, Lease, Round
 from scheduling.rounds.actions import redraw
 from scheduling.sessions.actions import start_session
+from scheduling.shares.snapshot import read_snapshot, with_candidate
 from scheduling.spec.job_spec import JobSpec
+from tests.fairshare.build import decide
 from tests.scheduling.world import World, start, world
 
 HOUR = timedelta(hours=1)
@@ -131,6 +133,17 @@ def test_a_killed_or_repeated_round_decides_the_same(lab: World) -> None:
     assert list(HeldGpu.objects.order_by("pk").values_list("lease__job", "gpu_index")) == before
     assert len(before) == 4
     assert len(jobs) == 2
+
+
+def test_the_first_job_of_the_team_is_judged_as_its_own(lab: World) -> None:
+    cast = lab.people
+    goes_by(reserve(lab, after=timedelta(seconds=1)), timedelta(seconds=2))
+    lab.submit(cast.bob, cast.astro, gpus=4)
+    view, legend = read_snapshot(lab.cluster, now=now_from_database())
+    assert (cast.bio.pk, None) not in legend.accounts
+    candidate = Job(cluster=lab.cluster, tenant=cast.bio, owner=cast.charlie, workers=1, gpus_per_worker=4)
+    plan = decide(with_candidate(view, legend, candidate), 1)
+    assert plan.run.tolist() == [1]
 
 
 def test_the_next_round_comes_when_a_window_begins(lab: World) -> None:
