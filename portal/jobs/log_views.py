@@ -63,7 +63,6 @@ PIECE = 128 * 1024  # bytes that “show earlier” adds
 LOOK = 0.4  # seconds between two reads of a log that does not grow; files send no notification of growth
 STATE_LOOK = 3.0  # seconds between two reads of the job's state
 MOST_FOUND = 1000
-LINE_ENDS = ("\n", "\r")
 MOST_ATTEMPTS = 50  # that the page lists
 RANKS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 
@@ -327,7 +326,8 @@ async def _merged_bytes(group: LogGroup, sizes: Position) -> AsyncIterator[bytes
 
 def _as_text(line: Line) -> str:
     at = datetime.fromtimestamp(line.at / 1000, UTC).isoformat(timespec="milliseconds") if line.at else "-"
-    return f"{at} {line.rank} {line.text}{'' if line.text.endswith(LINE_ENDS) else LINE_ENDS[0]}"
+    text = line.text.rstrip("\r\n")
+    return f"{at} {line.rank} {text}\n"
 
 
 async def _bytes_of(log_file: LogFile, size: int) -> AsyncIterator[bytes]:

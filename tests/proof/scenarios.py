@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Max
+
 from accounting.actions import add_member, create_tenant, create_user
 from accounting.models import Tenant, UsageSegment, User
 from scheduling.clusters.actions import update_cluster
@@ -214,7 +216,8 @@ def _wait_all_busy(cluster: Cluster, gpus: int) -> None:
 
 def _last_round(cluster: Cluster) -> int:
 
-    return Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM).latest("number").number
+    rounds = Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM)
+    return rounds.aggregate(last=Max("number", default=0))["last"]
 
 
 def _quanta_since(cluster: Cluster, first: int, last: int | None = None) -> int:

@@ -307,9 +307,9 @@ def submit_the_digits(page: Page) -> int:
 
     page.get_by_label("GPUs per worker").fill("5")
     expect(before).to_contain_text("can never run")
-    page.get_by_label("Workers").fill("none")
+    page.get_by_label("Workers", exact=True).fill("none")
     expect(page.locator("#problem-workers")).to_contain_text("Must be a whole number from 1 to 4096")
-    page.get_by_label("Workers").fill("1")
+    page.get_by_label("Workers", exact=True).fill("1")
     page.get_by_label("GPUs per worker").fill("1")
     expect(before).to_contain_text("1.20 EUR an hour")
     yaml.fill(yaml.input_value().replace("my first", "my very first"))

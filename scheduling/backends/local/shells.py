@@ -387,12 +387,16 @@ def _tree(shell: Shell) -> list[processes.Process]:
 
 def _listen(files: JobFiles) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with files.opened(files.folder) as folder:
-        opening.remove_file(SOCKET, folder=folder)
-        # The path of a socket must be short, and the job's folder may be deep.
-        listener.bind(f"/proc/self/fd/{folder}/{SOCKET}")
-        os.chmod(SOCKET, 0o600, dir_fd=folder)
-    listener.listen(MOST_LINKS)
+    try:
+        with files.opened(files.folder) as folder:
+            opening.remove_file(SOCKET, folder=folder)
+            # The path of a socket must be short, and the job's folder may be deep.
+            listener.bind(f"/proc/self/fd/{folder}/{SOCKET}")
+            os.chmod(SOCKET, 0o600, dir_fd=folder)
+        listener.listen(MOST_LINKS)
+    except OSError:
+        listener.close()
+        raise
     listener.setblocking(False)
     return listener
 

@@ -286,6 +286,7 @@ def test_giving_a_large_tree_to_its_team_is_no_silence(rig: Rig, monkeypatch: py
     with pytest.raises(SystemExit):
         supervisor._confine()
     assert given == [supervisor._beat_if_due]
+    supervisor.shells.close()
 
 
 def test_a_folder_tree_too_deep_to_change_owner_is_an_error(tmp_path: Path) -> None:
@@ -372,3 +373,4 @@ def test_a_disk_that_refuses_or_is_away_for_a_moment_ends_no_gang(
         supervisor._beat()
     away.rename(files.root)
     assert supervisor.verdict is not None
+    supervisor.shells.close()
