@@ -217,7 +217,7 @@ def _wait_all_busy(cluster: Cluster, gpus: int) -> None:
 def _last_round(cluster: Cluster) -> int:
 
     rounds = Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM)
-    return rounds.aggregate(last=Max("number", default=0))["last"]
+    return int(rounds.aggregate(last=Max("number", default=0))["last"])
 
 
 def _quanta_since(cluster: Cluster, first: int, last: int | None = None) -> int:
