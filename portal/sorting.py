@@ -12,12 +12,19 @@ from django.db.models.functions import Lower
 from django.http import QueryDict
 
 M = TypeVar("M", bound=Model)
-Order: TypeAlias = "Sequence[str | Names | Since | F | Combinable]"
+Order: TypeAlias = "Sequence[str | Names | Given | Since | F | Combinable]"
 
 
 @dataclass(frozen=True)
 class Names:
     """A sortable column of names. Upper and lower case are treated as equal."""
+
+    field: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """A sortable column that is never null. An index on it serves both directions."""
 
     field: str
 
@@ -37,7 +44,7 @@ class Sorting:
     """The orders in which a list can be sorted.
 
     `columns` are the sortable columns, `usual` is the default column, and `last` is a column that orders rows that are
-    otherwise equal.
+    otherwise equal and is never null.
     """
 
     columns: Mapping[str, Order]
@@ -70,5 +77,12 @@ class Sorting:
                     found.append(F(what))
                 case _:
                     found.append(what)
-        found.append(F(self.last))
-        return [one.desc(nulls_last=True) if back else one.asc(nulls_last=True) for one in found]
+        found.append(Given(self.last))
+        return [_ordered(one, back=back) for one in found]
+
+
+def _ordered(one: Any, *, back: bool) -> OrderBy:
+    if isinstance(one, Given):  # as indexes are ordered, in which nulls are first in descending order
+        return F(one.field).desc() if back else F(one.field).asc()
+    ordered: OrderBy = one.desc(nulls_last=True) if back else one.asc(nulls_last=True)
+    return ordered

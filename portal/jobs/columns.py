@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.models import F, OuterRef, Subquery
 
 from portal.lists.columns import Column, Columns
-from portal.sorting import Names
+from portal.sorting import Given, Names
 from scheduling.models import JobLabel, Lease
 from scheduling.spec.labels import LONGEST_KEY
 
@@ -38,7 +38,7 @@ COLUMNS = Columns(
         "gpus": Column("GPUs", (GPUS,), "number"),
         "team": Column("Team", (Names("tenant__name"),)),
         "owner": Column("Owner", (Names("owner__username"),)),
-        "created": Column("Submitted", ("created_at",)),
+        "created": Column("Submitted", (Given("created_at"),)),
         "ended": Column("Ended", ("ended_at",)),
         "started": Column("First started", ("first_started_at",), is_usual=False),
         "held": Column("Time on GPUs", ("held_for",), "number", is_usual=False),

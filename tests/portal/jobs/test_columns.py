@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from accounting.access.audit import AuditEvent
 from accounting.core.clock import now_from_database
 from portal.jobs.columns import COLUMNS
+from portal.jobs.filters import JobFilter
 from portal.lists.columns import after
 from portal.models import ListChoice
 from scheduling.models import Job
@@ -115,6 +117,16 @@ def test_pages_of_an_order_put_together_are_the_whole_order(
     filled = jobs.annotate(sorted_by=order[0].expression).exclude(sorted_by=None)
     backwards = list(filled.order_by(*opposite).values_list("pk", flat=True))
     assert [pk for pk in whole if pk in backwards] == backwards[::-1]
+
+
+@pytest.mark.parametrize("sort", ["created", "-created"])
+def test_an_index_has_the_order_in_which_jobs_were_submitted(scene: Scene, sort: str) -> None:
+    jobs = JobFilter(sort=sort).apply(Job.objects.visible_to(scene.people.bob)).values_list("pk")[:50]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
+        plan = jobs.explain()
+    assert "job_newest" in plan
+    assert "Sort" not in plan
 
 
 @pytest.mark.parametrize("key", KEYS)
