@@ -12,7 +12,7 @@ from django.conf import settings
 
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
-from accounting.core.wording import duration
+from accounting.core.wording import counted, duration
 from accounting.models import Generation, Price, Tenant, User
 from fairshare.driver import Situation
 from fairshare.forecast import rounds_until_start
@@ -93,6 +93,12 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         return Preflight("later", (explanation.sentence,), None, cost, {}, explanation.detail)
     candidate.reason = int(Reason.NONE)
     detail = explainer.explain(candidate).detail
+    if spec.elastic_workers:
+        least = counted(spec.workers, "worker")
+        detail = (
+            *detail,
+            f"An elastic job pays for the workers that it has. The cost shown is that of {least}.",
+        )
     if cluster.paused_at:
         return Preflight(
             "later", (f"{paused_in_words(cluster)}; no waiting job starts.",), None, cost, {}, detail

@@ -162,3 +162,4 @@ def test_a_candidate_may_be_elastic_beside_others() -> None:
     spec = JobSpec(name="a", command="true", workers=2, max_workers=8)
     found = preflight(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec)
     assert found.verdict == "now"
+    assert found.detail[-1].endswith("The cost shown is that of 2 workers.")
