@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from ninja import Field, Query
+from ninja import Field, Header, Query
 from pydantic import AfterValidator, BeforeValidator, Strict
 
 from accounting.core.numbers import DECIMAL, DECIMAL_IN_WORDS, WHOLE, why_not_decimal, why_not_whole
@@ -57,3 +57,5 @@ Words = Annotated[str, Field(max_length=4000)]
 AskedKey = Annotated[int, Query(ge=0, le=2**63 - 1), IN_DIGITS]
 PageSize = Annotated[int, Query(ge=1, le=200), IN_DIGITS]
 AskedSwitch = Annotated[bool, Query(), BeforeValidator(_true_or_false)]
+# The header with which a call that creates something can be repeated; empty without one.
+IdempotencyKey = Annotated[str, Header(alias="Idempotency-Key", max_length=80)]

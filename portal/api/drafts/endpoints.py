@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, Any
+from typing import Any
 
 from django.http import Http404
 from django.shortcuts import get_object_or_404
-from ninja import Header, Router
+from ninja import Router
 from ninja.responses import Status
 
 from accounting.core.errors import Refused
 from accounting.core.wording import fixed
 from accounting.models import Tenant
 from portal.api.drafts import schemas
+from portal.api.fields import IdempotencyKey
 from portal.api.jobs.endpoints import own_team, place_of
 from portal.submit.draft import Choices
 from portal.submit.draft import Draft as Form
@@ -47,7 +48,7 @@ def list_drafts(request: ApiRequest) -> Any:
 def create(
     request: ApiRequest,
     new: schemas.NewDraft,
-    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
+    idempotency_key: IdempotencyKey = "",
 ) -> Any:
     """Keeps a job as a draft of the caller's. A call that repeats an Idempotency-Key replaces the draft of the first
     call.

@@ -20,7 +20,7 @@ from accounting.core.wording import fixed, unknown_choice
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
 from portal.api.document import MAY_CONFLICT
-from portal.api.fields import AskedKey, PageSize
+from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs import schemas
 from portal.api.problems import problems_of
 from portal.api.versions import IfMatch, versions_in
@@ -195,7 +195,7 @@ def _latest(teams: list[int], before: int, most: RowLimit) -> QuerySet[Job, tupl
 def submit(
     request: ApiRequest,
     new: schemas.NewJob,
-    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
+    idempotency_key: IdempotencyKey = "",
 ) -> Any:
     """Submits a job. A call that repeats an Idempotency-Key returns the job of the first call.
 

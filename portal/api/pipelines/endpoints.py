@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from django.http import Http404
 from django.shortcuts import get_object_or_404
-from ninja import Header, Query, Router
+from ninja import Query, Router
 from ninja.responses import Status
 
-from portal.api.fields import AskedKey, PageSize
+from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.pages import page_before
 from portal.api.pipelines import schemas
@@ -52,7 +52,7 @@ def list_pipelines(
 def create(
     request: ApiRequest,
     new: schemas.NewPipeline,
-    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
+    idempotency_key: IdempotencyKey = "",
 ) -> Any:
     """Creates a pipeline that the caller owns. Each job is submitted once what it needs has ended.
 

@@ -10,7 +10,7 @@ from ninja import Header, Query, Router
 from ninja.responses import Status
 
 from accounting.core.clock import now_from_database
-from portal.api.fields import AskedKey, PageSize
+from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.pages import page_before
 from portal.api.schedules import schemas
@@ -62,7 +62,7 @@ def list_schedules(
 def create(
     request: ApiRequest,
     new: schemas.NewSchedule,
-    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
+    idempotency_key: IdempotencyKey = "",
 ) -> Any:
     """Creates a schedule that the caller owns. A call that repeats an Idempotency-Key returns the schedule of the first
     call."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404
-from ninja import Header, Query, Router
+from ninja import Query, Router
 from ninja.responses import Status
 
-from portal.api.fields import AskedKey, PageSize
+from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.pages import page_before
 from portal.api.sweeps import schemas
@@ -55,7 +55,7 @@ def list_sweeps(
 def create(
     request: ApiRequest,
     new: schemas.NewSweep,
-    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
+    idempotency_key: IdempotencyKey = "",
 ) -> Any:
     """Creates a sweep that the caller owns. Its jobs are submitted over time, as earlier ones start.
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from django.db.models import Q
 from django.http import Http404
 from django.shortcuts import get_object_or_404
-from ninja import Header, Query, Router
+from ninja import Query, Router
 from ninja.responses import Status
 
 from accounting.access.permissions import changeable_where
 from accounting.core.errors import NotAllowed
-from portal.api.fields import AskedKey, PageSize
+from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs import schemas as job_schemas
 from portal.api.jobs.endpoints import place_of, show_job
 from portal.api.templates import schemas
@@ -118,7 +118,7 @@ def submit(
     request: ApiRequest,
     template_id: int,
     given: schemas.TemplateJob,
-    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
+    idempotency_key: IdempotencyKey = "",
 ) -> Any:
     """Submits a job from a template. A call that repeats an Idempotency-Key returns the job of the first call."""
     version, values, spec = _filled(request, template_id, given)

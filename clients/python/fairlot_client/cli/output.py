@@ -125,6 +125,15 @@ def show_done(app: App, text: str, item: Mapping[str, Any] | None = None, *, nam
         show_one(app, item, [], name=name)
 
 
+def show_created(app: App, text: str, item: Mapping[str, Any]) -> None:
+    """Says what was created, and writes its id, or the object if the user asked for it with -o."""
+    talk(text)
+    if app.output == "table":
+        click.echo(item["id"])
+    else:
+        show_one(app, item, [])
+
+
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Returns rows as aligned columns. On a terminal, long lines are cut at its width."""
     widths = [max(_width(row[place]) for row in [titles, *rows]) for place in range(len(titles))]

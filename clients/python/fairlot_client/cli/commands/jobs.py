@@ -11,11 +11,11 @@ import click
 from fairlot_client.cli import finding, following
 from fairlot_client.cli.app import INTERRUPTED, OF_RUN, App, talk, with_app
 from fairlot_client.cli.code import spec_with_code
-from fairlot_client.cli.commands.drafts import FIELDS as DRAFT
 from fairlot_client.cli.output import (
     Column,
     limit_options,
     output_option,
+    show_created,
     show_done,
     show_one,
     show_rows,
@@ -144,24 +144,18 @@ def from_template(
 
 def tell_submitted(app: App, job: JobInFull) -> None:
     """Prints the id of a job that was submitted, and says how to follow it."""
-    talk(
-        f'Submitted job {job["id"]} "{job["name"]}" for {job["team"]}. Follow it: fairlot logs -f {job["id"]}'
+    show_created(
+        app,
+        f'Submitted job {job["id"]} "{job["name"]}" for {job["team"]}. Follow it: fairlot logs -f {job["id"]}',
+        job,
     )
-    if app.output == "table":
-        click.echo(job["id"])
-    else:
-        show_one(app, job, FIELDS)
 
 
 def keep_draft(app: App, *, file: Any, command: tuple[str, ...], even_if_never: bool, **options: Any) -> None:
     """Keeps a job as a draft, and prints the draft's id."""
     spec, place = spec_with_code(app, file=file, command=command, options=options, may_be_incomplete=True)
     made = app.client.create_draft(spec=spec, **place)
-    talk(f"Kept draft {made['id']}. Submit it: fairlot drafts submit {made['id']}")
-    if app.output == "table":
-        click.echo(made["id"])
-    else:
-        show_one(app, made, DRAFT)
+    show_created(app, f"Kept draft {made['id']}. Submit it: fairlot drafts submit {made['id']}", made)
 
 
 def submit_after(
@@ -177,11 +171,11 @@ def submit_after(
     spec, place = spec_with_code(app, file=file, command=command, options=options)
     made = app.client.create_pipeline(spec=spec, needs=list(needs), even_if_never=even_if_never, **place)
     jobs = " and ".join(map(str, needs))
-    talk(f"Pipeline {made['id']} submits the job once {jobs} succeeded: fairlot pipeline show {made['id']}")
-    if app.output == "table":
-        click.echo(made["id"])
-    else:
-        show_one(app, made, PIPELINE)
+    show_created(
+        app,
+        f"Pipeline {made['id']} submits the job once {jobs} succeeded: fairlot pipeline show {made['id']}",
+        made,
+    )
 
 
 def show_check(app: App, *, file: Any, command: tuple[str, ...], even_if_never: bool, **options: Any) -> None:
@@ -534,13 +528,11 @@ def clone(app: App, job: str, even_if_never: bool, **options: Any) -> None:
     old = app.client.get_job(finding.job_id_of(app, job))
     place = {"team": old["team"], "cluster": old["cluster"]} | place_of(options)
     made = app.client.submit_job(spec=overrides(old["spec"], options), even_if_never=even_if_never, **place)
-    talk(
-        f'Submitted job {made["id"]} "{made["name"]}" like job {old["id"]}. Follow it: fairlot logs -f {made["id"]}'
+    show_created(
+        app,
+        f'Submitted job {made["id"]} "{made["name"]}" like job {old["id"]}. Follow it: fairlot logs -f {made["id"]}',
+        made,
     )
-    if app.output == "table":
-        click.echo(made["id"])
-    else:
-        show_one(app, made, FIELDS)
 
 
 @click.command()

@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from fairlot_client.cli import finding
-from fairlot_client.cli.app import App, talk, with_app
+from fairlot_client.cli.app import App, with_app
 from fairlot_client.cli.output import (
     Column,
     limit_options,
     output_option,
+    show_created,
     show_done,
     show_one,
     show_rows,
@@ -72,11 +73,9 @@ def submit(app: App, file: Any, team: str | None, cluster: str | None, even_if_n
     made = app.client.create_pipeline(
         pipeline=file.read(), even_if_never=even_if_never, team=team or "", cluster=cluster or ""
     )
-    talk(f'Submitted pipeline {made["id"]} "{made["name"]}" with {len(made["steps"])} steps.')
-    if app.output == "table":
-        click.echo(made["id"])
-    else:
-        show_one(app, made, FIELDS)
+    show_created(
+        app, f'Submitted pipeline {made["id"]} "{made["name"]}" with {len(made["steps"])} steps.', made
+    )
 
 
 @pipeline.command("list")

@@ -14,6 +14,7 @@ from fairlot_client.cli.output import (
     Column,
     limit_options,
     output_option,
+    show_created,
     show_done,
     show_one,
     show_rows,
@@ -180,11 +181,7 @@ def create_service(
     made = app.client.create_service(
         spec=spec, even_if_never=even_if_never, **place, **chosen({"replicas": replicas})
     )
-    talk(f'Created service {made["id"]} "{made["name"]}".')
-    if app.output == "table":
-        click.echo(made["id"])
-    else:
-        show_one(app, made, SERVICE)
+    show_created(app, f'Created service {made["id"]} "{made["name"]}".', made)
 
 
 @service.command("scale")
@@ -346,11 +343,7 @@ def create_schedule(
     spec, place = spec_with_code(app, file=file, command=command, options=options)
     terms = chosen({"time_zone": time_zone, "missed": missed, "overlap": overlap})
     made = app.client.create_schedule(spec=spec, expression=expression, **place, **terms)
-    talk(f'Created schedule {made["id"]} "{made["name"]}".')
-    if app.output == "table":
-        click.echo(made["id"])
-    else:
-        show_one(app, made, SCHEDULE)
+    show_created(app, f'Created schedule {made["id"]} "{made["name"]}".', made)
 
 
 @schedule.command("pause")

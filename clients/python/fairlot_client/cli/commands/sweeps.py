@@ -16,6 +16,7 @@ from fairlot_client.cli.output import (
     Column,
     limit_options,
     output_option,
+    show_created,
     show_done,
     show_one,
     show_rows,
@@ -108,11 +109,7 @@ def create(
     made = app.client.create_sweep(
         spec=spec, parameters=parameters, even_if_never=even_if_never, **place, **given
     )
-    talk(f'Created sweep {made["id"]} "{made["name"]}" with {made["size"]} members.')
-    if app.output == "table":
-        click.echo(made["id"])
-    else:
-        show_one(app, made, FIELDS)
+    show_created(app, f'Created sweep {made["id"]} "{made["name"]}" with {made["size"]} members.', made)
 
 
 def parameters_of(

@@ -12,6 +12,7 @@ from fairlot_client.cli.output import (
     Column,
     limit_options,
     output_option,
+    show_created,
     show_one,
     show_rows,
     taken,
@@ -104,11 +105,7 @@ def publish(
         raise click.UsageError("Give the NAME, and --team or --for-all.")
     else:
         made = app.client.publish_template(name=name, team=team or "", for_all=for_all, **content)
-    talk(f'Published version {made["version"]} of template {made["id"]} "{made["name"]}".')
-    if app.output == "table":
-        click.echo(made["id"])
-    else:
-        show_one(app, made, FIELDS)
+    show_created(app, f'Published version {made["version"]} of template {made["id"]} "{made["name"]}".', made)
 
 
 @templates.command("withdraw")
