@@ -145,7 +145,7 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="faulty proxy", daemon=True)
         self._server: asyncio.Server | None = None
-        self._port = 0
+        self.port = 0
         self._open: set[asyncio.Task[None]] = set()
 
     @contextmanager
@@ -156,6 +156,7 @@ class Proxy:
             yield self
         finally:
             self.down()
+            self._call(self._end())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -166,7 +167,7 @@ class Proxy:
         content = yaml.safe_load(of.read_text())
         cluster = content["clusters"][0]["cluster"]
         cluster.pop("certificate-authority")
-        cluster["server"] = f"https://127.0.0.1:{self._port}"
+        cluster["server"] = f"https://127.0.0.1:{self.port}"
         cluster["certificate-authority-data"] = base64.b64encode(self.authority.read_bytes()).decode()
         text: str = yaml.safe_dump(content)
         return text
@@ -188,10 +189,8 @@ class Proxy:
 
     async def _listen(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(
-                self._serve, "127.0.0.1", self._port, ssl=self._to_clients, limit=LONGEST_LINE
-            )
-            self._port = self._server.sockets[0].getsockname()[1]
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=LONGEST_LINE)
+            self.port = self._server.sockets[0].getsockname()[1]
 
     async def _leave(self) -> None:
         if self._server is not None:
@@ -205,12 +204,22 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _end(self) -> None:
+        """Waits for connections that the server had accepted, but not begun to serve, when it was closed."""
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task
-        self._open.add(task)
         upstream: _Upstream | None = None
+        if self._server is None:
+            writer.transport.abort()
+            return
+        self._open.add(task)
         try:
+            # The handshake happens here, and not in the server, so that `_reset` ends it too.
+            await writer.start_tls(self._to_clients)
             while request := await _request(reader):
                 if upstream is None:
                     upstream = await self._connect()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import socket
+import ssl
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -123,3 +127,15 @@ def test_the_schedule_of_faults_follows_from_its_seed() -> None:
         turned[id(request)] for request in asked[50:] + asked[:50]
     ]
     assert [other(request) for request in asked] != [turned[id(request)] for request in asked]
+
+
+def test_the_end_closes_connections_that_are_in_their_handshake(plane: ControlPlane, tmp_path: Path) -> None:
+    proxy = Proxy(plane.server, plane.certificates / "apiserver.crt", tmp_path)
+    with ExitStack() as clients, proxy.started():
+        _silent, whole = (
+            clients.enter_context(socket.create_connection(("127.0.0.1", proxy.port))) for _ in range(2)
+        )
+        context = ssl.create_default_context(cafile=str(proxy.authority))
+        clients.enter_context(context.wrap_socket(whole, server_hostname="127.0.0.1"))
+        # the proxy has accepted the silent one, because it accepts connections in their order
+    gc.collect()  # makes Python warn of what was left open
