@@ -40,13 +40,26 @@ def watched(*, seconds: float | None = None, little: float = LITTLE, much: float
     began = _own_seconds()
     # the CPU seconds and the polls at the last checks
     seen: deque[tuple[float, int]] = deque(maxlen=CHECKS + 1)
+    is_looking = False
 
     def start_timer() -> tuple[float, float]:
         slice_seconds = (seconds or waiting.stall()) / (2 * CHECKS)
         return signal.setitimer(signal.ITIMER_REAL, slice_seconds, slice_seconds)
 
-    def look(_number: int, _frame: FrameType | None) -> None:
+    def on_alarm(_number: int, _frame: FrameType | None) -> None:
+        nonlocal is_looking
         start_timer()  # before a failure: Python drops an exception that is raised inside a finalizer
+        # On a busy machine a check may outlast the timer. A check inside a check would put what it saw before what the
+        # outer one saw, so that no work seems to have been done.
+        if is_looking:
+            return
+        is_looking = True
+        try:
+            look()
+        finally:
+            is_looking = False
+
+    def look() -> None:
         own = _own_seconds()
         seen.append((own + _descendants_seconds(), waiting.polls))
         (before, polls_before), (now, polls) = seen[0], seen[-1]
@@ -55,7 +68,7 @@ def watched(*, seconds: float | None = None, little: float = LITTLE, much: float
         if len(seen) > CHECKS and now - before <= little and polls == polls_before:
             pytest.fail(f"nothing was done for {(seconds or waiting.stall()) / 2:g} s\n{stacks()}")
 
-    handler = signal.signal(signal.SIGALRM, look)
+    handler = signal.signal(signal.SIGALRM, on_alarm)
     timer = start_timer()
     try:
         yield

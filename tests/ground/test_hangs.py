@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from tests import waiting
+from tests import hangs, waiting
 from tests.hangs import watched
 from tests.waiting import wait_for
 
@@ -39,9 +39,24 @@ def test_an_endless_loop_ends() -> None:
 
     with (
         pytest.raises(pytest.fail.Exception, match=r"(?s)an endless loop.*in loop"),
-        watched(seconds=0.2, little=0.0, much=0.3),
+        # no amount of work is too little here, because a busy machine may give this process none for a while
+        watched(seconds=0.2, little=-1.0, much=0.3),
     ):
         loop()
+
+
+def test_checks_that_outlast_their_timer_see_the_work_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scan_for_long() -> float:
+        until = time.monotonic() + 0.05  # the timer has run out twice by then
+        while time.monotonic() < until:
+            pass
+        return 0.0
+
+    monkeypatch.setattr(hangs, "_descendants_seconds", scan_for_long)
+    until = time.process_time() + 0.5
+    with watched(seconds=0.2, little=0.0):
+        while time.process_time() < until:
+            pass
 
 
 def test_the_watch_around_a_watch_goes_on() -> None:
