@@ -416,8 +416,8 @@ _var = Path(env.str("FAIRLOT_VAR", str(BASE_DIR / "var")))
 FAIRLOT_SECRET_PLACES = [_var / "secrets", BASE_DIR / ".env"]
 FAIRLOT_PRIVATE_PLACES = [BASE_DIR, _var]
 # Local jobs are programs on the portal's machine, so by default the portal serves only clients on that machine.
-# Terminals in jobs: whether operators and admins may open them in any job, how many a job may have at once, and when
-# one is closed in which nobody types.
+# Terminals in jobs: whether operators and admins may open them in any job (and any session), how many a job may have at
+# once, and when one is closed in which nobody types.
 FAIRLOT_TERMINALS_FOR_OPERATORS = env.bool("FAIRLOT_TERMINALS_FOR_OPERATORS", False)
 FAIRLOT_TERMINALS_PER_JOB = env.int("FAIRLOT_TERMINALS_PER_JOB", 5)
 FAIRLOT_TERMINAL_IDLE_MINUTES = env.int("FAIRLOT_TERMINAL_IDLE_MINUTES", 60)

@@ -23,6 +23,7 @@ from portal.sessions.visits import invite
 from portal.sorting import Names, Sorting
 from portal.user_request import UserRequest
 from scheduling.draining.drained_jobs import nodes_drained_under
+from scheduling.jobs.entering import may_enter
 from scheduling.leases.interruptions import back_by, of_session
 from scheduling.models import Session
 from scheduling.sessions.actions import base_url, keep_session, stop_session
@@ -61,6 +62,7 @@ def session(request: UserRequest, pk: int) -> HttpResponse:
         "events": shown.job.events.order_by("-id")[:EVENTS_SHOWN],
         "failure": failure_of(shown.job),
         "has_host": bool(hosts.origin_of(pk)),
+        "may_open": told.is_ready and may_enter(request.user, shown.job),
         "may_change": not shown.job.has_ended and changeable.exists(),
     }
     return render_page(request, "sessions/session.html", context)

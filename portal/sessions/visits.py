@@ -29,6 +29,7 @@ from portal.services.detail import members_of, sentences_of, troubles_of
 from portal.sessions.absence import Absence
 from portal.sessions.detail import details_of
 from portal.tokens.actions import find_token
+from scheduling.jobs.entering import may_enter
 from scheduling.leases.interruptions import back_by, of_service, of_session
 from scheduling.models import Cluster, Job, Lease, Service, Session
 from scheduling.sessions.actions import base_url, note_use, token_of
@@ -61,10 +62,13 @@ def invite(*, actor: User, session: Session, login: str) -> str:
     """Returns a ticket with which `actor` can enter the session's host. The ticket is valid once and for one minute.
 
     `login` is the key of the actor's login session in the portal; the access ends when this login session ends. Raises
-    NotAllowed if the actor may not change the session.
+    NotAllowed if the actor may not work in the session.
     """
-    if not Session.objects.changeable_by(actor).filter(pk=session.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may open a session.")
+    if not may_enter(actor, session.job):
+        raise NotAllowed(
+            "Only the owner and managers of the team may open a session. If it uses secrets of its owner, only the"
+            " owner may."
+        )
     audit.record(actor=actor, verb="session.open", target=session.job, tenant=session.job.tenant)
     return _ticket(session=session, user=actor, login=login)
 
@@ -124,9 +128,9 @@ def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
     visit = visits.filter(session=session_id, digest=_digest(key), entered_at__isnull=False).first()
     if visit is None or visit.session is None or _signed_in(visit) != visit.user:
         return Barred.STRANGER
-    if not Session.objects.changeable_by(visit.user).filter(pk=session_id).exists():
-        return Barred.HIDDEN
     job = visit.session.job
+    if not may_enter(visit.user, job):
+        return Barred.HIDDEN
     if job.has_ended:
         return Barred.ENDED
     if _serves_this_machine_only(job.cluster) and not is_local:

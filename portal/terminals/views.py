@@ -16,8 +16,8 @@ from portal.jobs.views import frame, visible_job
 from portal.user_request import UserRequest
 from scheduling.backends.base import BackendError, TerminalElsewhere
 from scheduling.clusters.backend_factory import backend_for
+from scheduling.jobs.entering import may_enter
 from scheduling.models import Cluster, Job, Terminal
-from scheduling.terminals.actions import may_enter
 
 XTERM = "xterm/xterm.js"
 

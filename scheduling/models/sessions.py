@@ -20,9 +20,10 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return self.filter(job__in=Job.objects.visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns the sessions that `user` may open, stop, and keep (restart their idle timeout).
+        """Returns the sessions that `user` may stop and keep (restart their idle timeout).
 
-        These are the sessions whose jobs `user` may cancel.
+        These are the sessions whose jobs `user` may cancel. Who may open one: `enterable`
+        (scheduling/models/entering.py).
         """
         return self.filter(job__in=Job.objects.changeable_by(user))
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import Self
 
-from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
-from accounting.access.permissions import may
-from accounting.models import Membership, User
-from accounting.models.tenants import tenants_visible_to
+from accounting.models import User
 from scheduling.models.jobs import Job
-from scheduling.models.secrets import JobSecret
 
 
 class TerminalQuerySet(models.QuerySet["Terminal"]):
@@ -47,20 +43,3 @@ class Terminal(models.Model):
 
     def __str__(self) -> str:
         return f"a terminal in job {self.job_id}"
-
-
-def enterable(user: User) -> models.Q:
-    """Returns a query condition for the jobs in which `user` may open a terminal.
-
-    Owners may who are still members of the team, and managers of the team, unless the job uses secrets that belong to
-    its owner. Operators and admins may in all other jobs if FAIRLOT_TERMINALS_FOR_OPERATORS is set.
-    """
-    member = tenants_visible_to(user, role=Membership.Role.MEMBER)
-    managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
-    by_role = models.Q(tenant__in=managed)
-    if settings.FAIRLOT_TERMINALS_FOR_OPERATORS and may(user, "job.change_any"):
-        by_role = models.Q()
-    # What a program of the job can read, a shell beside it can read too.
-    owners = JobSecret.objects.filter(job=models.OuterRef("pk"), secret__owner__isnull=False)
-    by_role &= models.Q(~models.Exists(owners))
-    return models.Q(owner=user, tenant__in=member) | by_role

@@ -208,8 +208,7 @@ def _changeable(actor: User, session: Session) -> Job:
     job = Job.objects.changeable_by(actor).select_related("tenant").filter(pk=session.pk).first()
     if job is None:
         raise NotAllowed(
-            "Only the owner, a manager of the team or an operator may open or stop this session, or reset its idle"
-            " timeout."
+            "Only the owner, a manager of the team or an operator may stop this session, or reset its idle timeout."
         )
     return job
 

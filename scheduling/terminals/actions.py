@@ -13,23 +13,13 @@ from accounting.access import audit
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import User
-from scheduling.clusters.isolation import why_refused
-from scheduling.models import Job
-from scheduling.models.terminals import Terminal, enterable
+from scheduling.jobs.entering import may_enter
+from scheduling.models import Job, Terminal
 
 # A terminal whose user was not seen for this long is closed. The backend ends its shell a little earlier.
 LOST_AFTER = timedelta(minutes=3)
 KEPT = timedelta(days=1)  # how long the row of a closed terminal is kept; the audit trail is kept longer
 MOST_OPENED, OPENED_WITHIN = 30, timedelta(minutes=10)  # by one user, so that nobody floods the audit trail
-
-
-def may_enter(user: User, job: Job) -> bool:
-    """Returns whether `user` may open a terminal in the job while it runs."""
-    return (
-        Job.objects.visible_to(user).filter(enterable(user), pk=job.pk).exists()
-        # Where jobs have the rights of the portal, a shell would give these rights to whoever opens it.
-        and not why_refused(job.cluster, user)
-    )
 
 
 @transaction.atomic(durable=True)

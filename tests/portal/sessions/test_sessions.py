@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.conf import LazySettings
@@ -18,8 +19,9 @@ from accounting.models import Membership, User
 from portal.models import Scope
 from portal.sessions.visits import Admitted, Barred, admit, enter, invite
 from portal.tokens.actions import create_token
+from scheduling.jobs.secrets import create_secret
 from scheduling.models import Job, Lease, Session
-from scheduling.sessions.actions import note_use, start_session
+from scheduling.sessions.actions import note_use, start_session, stop_session
 from scheduling.spec.job_spec import JobSpec
 from tests.scheduling.world import World, world
 
@@ -33,12 +35,12 @@ def lab() -> World:
     return world(v100=4)
 
 
-def begin(lab: World, name: str = "notes") -> Session:
+def begin(lab: World, name: str = "notes", **fields: Any) -> Session:
     return start_session(
         actor=lab.people.bob,
         tenant=lab.people.astro,
         cluster=lab.cluster,
-        spec=JobSpec(name=name, command="serve", port=8000),
+        spec=JobSpec(name=name, command="serve", port=8000, **fields),
     )
 
 
@@ -186,6 +188,40 @@ def test_programs_of_fairlots_own_user_serve_this_machine_only(
     assert from_(is_local=False) is Barred.ELSEWHERE
     settings.FAIRLOT_LOCAL_BEYOND_LOOPBACK = True
     assert isinstance(from_(is_local=False), Admitted)
+
+
+def test_a_session_with_secrets_of_its_owner_opens_to_nobody_else(lab: World, browser_of: Browser) -> None:
+    people = lab.people
+    create_secret(actor=people.bob, name="mine", values={"value": "x"})
+    plain, with_secrets = begin(lab), begin(lab, secrets={"TOKEN": "mine"})
+    for session in (plain, with_secrets):
+        make_ready(lab, session)
+
+    def sees(user: User, session: Session) -> tuple[bool, int]:
+        browser = browser_of(user)
+        door = reverse("session_open", args=[session.pk])
+        page = browser.get(reverse("session", args=[session.pk])).content.decode()
+        return door in page, browser.get(door).status_code
+
+    assert sees(people.alice, plain) == (True, 302)
+    assert sees(people.alice, with_secrets) == (False, 403)
+    assert sees(people.bob, with_secrets) == (True, 302)
+    assert sees(people.olga, plain) == (False, 403)
+    stop_session(actor=people.alice, session=with_secrets)
+    with_secrets.job.refresh_from_db()
+    assert with_secrets.job.state == Job.State.CANCELLING
+
+
+def test_who_loses_the_right_to_a_session_is_not_admitted_any_more(lab: World, browser_of: Browser) -> None:
+    people = lab.people
+    session = begin(lab)
+    make_ready(lab, session)
+    login = browser_of(people.alice).session.session_key
+    key = enter(session_id=session.pk, ticket=invite(actor=people.alice, session=session, login=login))
+    assert key is not None
+    assert isinstance(admit(session_id=session.pk, key=key, is_local=True), Admitted)
+    Membership.objects.filter(user=people.alice).update(role=Membership.Role.MEMBER)
+    assert admit(session_id=session.pk, key=key, is_local=True) is Barred.HIDDEN
 
 
 def test_the_api_begins_lists_keeps_and_stops(lab: World) -> None:

@@ -24,11 +24,8 @@ from portal.models import Scope
 from portal.terminals import sockets, talk
 from portal.tokens.actions import create_token
 from scheduling.backends.kubernetes.terminals import elsewhere
-from scheduling.backends.local.isolation import Isolation
-from scheduling.clusters import isolation as clusters_isolation
 from scheduling.execution.operations import perform_operations
 from scheduling.execution.reconcile import observe
-from scheduling.jobs.secrets import create_secret
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job, Terminal
 from scheduling.spec.job_spec import JobSpec
@@ -385,32 +382,6 @@ def test_a_terminal_whose_web_process_died_is_noted_as_ended_when_it_was_last_se
     Terminal.objects.filter(pk=lost.pk).update(closed_at=F("closed_at") - timedelta(days=2))
     close_terminals()
     assert list(Terminal.objects.all()) == [kept]
-
-
-def test_a_job_with_secrets_of_its_owner_is_closed_to_managers(lab: World) -> None:  # noqa: F811
-    people = lab.people
-    create_secret(actor=people.bob, name="mine", values={"value": "x"})
-    create_secret(actor=people.alice, name="teams", values={"value": "x"}, tenant=people.astro)
-    mine, teams = (
-        lab.submit(people.bob, people.astro, secrets={"TOKEN": name}) for name in ("mine", "teams")
-    )
-    assert actions.may_enter(people.bob, mine)
-    assert not actions.may_enter(people.alice, mine)
-    assert actions.may_enter(people.alice, teams)
-
-
-def test_where_jobs_have_the_rights_of_the_portal_only_trusted_users_get_a_terminal(
-    lab: World,  # noqa: F811
-    job: Job,
-    settings: LazySettings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    none = Isolation(False, False, "a test wants it so", "a test wants it so")
-    monkeypatch.setattr(clusters_isolation, "isolation_of", lambda cluster: none)
-    assert actions.may_enter(lab.people.bob, job) is settings.FAIRLOT_LOCAL_TRUSTS_ALL
-    settings.FAIRLOT_LOCAL_TRUSTS_ALL = False
-    assert not actions.may_enter(lab.people.bob, job)
-    assert not actions.may_enter(lab.people.alice, job)
 
 
 def test_the_page_has_the_terminal_for_those_who_may_open_it(desk: Desk) -> None:
