@@ -60,7 +60,7 @@ def _wish(job: int, scope: Scope) -> Wish | None:
         return None
     if not (0 < rows <= LARGEST_SIDE and 0 < columns <= LARGEST_SIDE and 0 <= worker < 100_000):
         return None
-    return Wish(job, worker, key, rows, columns)
+    return Wish(job, worker, key, rows, columns, answers_pings=asked.get("pings") == "1")
 
 
 class _Visit:
@@ -115,6 +115,7 @@ class _Visit:
             self.send,
             is_still=partial(self._is_still, terminal),
             idle_seconds=settings.FAIRLOT_TERMINAL_IDLE_MINUTES * 60.0,
+            answers_pings=self.wish.answers_pings,
         )
         try:
             await self.send({"type": "websocket.send", "text": json.dumps(opened)})

@@ -4,8 +4,11 @@ The client sends keys as binary messages, and these texts:
 
     {"size": [rows, columns]}    of the client's screen
     {"read": 65536}              how many bytes of output the client has shown since the last such message
+    {"pong": 3}                  its answer to {"ping": 3}, if it asked for such questions when it connected
 
 The server sends output as binary messages, and at the end the text {"ended": reason, "code": exit code or null}. It
+asks {"ping": number} every PING_SECONDS, because ASGI knows no pings of WebSockets: a client that vanished says nothing
+within as many seconds, and its connection is lost. It
 sends at most MOST_UNREAD bytes that the client has not shown yet, because a browser would keep all it gets in memory.
 What the job prints meanwhile waits in the terminal, so that a program that floods its terminal is slowed down.
 """
@@ -13,6 +16,7 @@ What the job prints meanwhile waits in the terminal, so that a program that floo
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import time
@@ -26,6 +30,7 @@ CHUNK = 16 * 1024
 MOST_UNREAD = 256 * 1024  # bytes of output
 MOST_UNSENT = 1024 * 1024  # bytes of keys that the job's programs have not read
 CHECK_SECONDS = 15.0
+PING_SECONDS = 15.0
 LARGEST_TEXT = 256  # letters; longer texts are ignored
 LEFT = "left"  # the reason of an end after which the shell lives on
 
@@ -41,11 +46,14 @@ class Talk:
         *,
         is_still: Callable[[], Awaitable[bool]],
         idle_seconds: float,
+        answers_pings: bool,
     ) -> None:
         self.ended = ""
         self.code: int | None = None
         self._terminal, self._receive, self._send = terminal, receive, send
         self._is_still, self._idle_seconds = is_still, idle_seconds
+        self._answers_pings = answers_pings
+        self._heard = asyncio.Event()
         self._unread = 0
         self._may_send = asyncio.Event()
         self._may_send.set()
@@ -55,7 +63,12 @@ class Talk:
 
     async def run(self) -> None:
         await first_of(
-            self._from_client(), self._to_job(), self._from_job(), self._from_backend(), self._check()
+            self._from_client(),
+            self._to_job(),
+            self._from_job(),
+            self._from_backend(),
+            self._check(),
+            *([self._ping()] if self._answers_pings else []),
         )
 
     def _end(self, reason: str) -> None:
@@ -67,6 +80,7 @@ class Talk:
             if message["type"] == "websocket.disconnect":
                 self._end(LEFT)
                 return
+            self._heard.set()
             text = message.get("text")
             if text is not None:
                 self._follow(text)
@@ -148,6 +162,20 @@ class Talk:
             if time.monotonic() - self._used_at > self._idle_seconds:
                 self._end("nothing was typed for too long")
                 return
+
+    async def _ping(self) -> None:
+        for number in itertools.count(1):
+            self._heard.clear()
+            try:
+                async with asyncio.timeout(
+                    PING_SECONDS
+                ):  # sending waits, too, while the client reads nothing
+                    await self._send({"type": "websocket.send", "text": json.dumps({"ping": number})})
+                    await self._heard.wait()
+            except TimeoutError:
+                self._end(LEFT)
+                return
+            await asyncio.sleep(PING_SECONDS)
 
     async def say_goodbye(self) -> None:
         """Sends the output that is still there, and then the reason of the end, to a client that has not left."""

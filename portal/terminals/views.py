@@ -34,6 +34,7 @@ def terminal(request: UserRequest, pk: int) -> HttpResponse:
     context: dict[str, Any] = frame(request, job, "terminal") | {
         "may_enter": may_enter(request.user, job),
         "is_running": job.state == Job.State.RUNNING,
+        "is_local": job.cluster.backend == Cluster.Backend.LOCAL,
         "worker": worker if worker < len(names) else 0,
         "names": names,
         "has_xterm": finders.find(XTERM) is not None,
@@ -41,7 +42,7 @@ def terminal(request: UserRequest, pk: int) -> HttpResponse:
         "idle_minutes": settings.FAIRLOT_TERMINAL_IDLE_MINUTES,
         "nonce": nonce,
     }
-    if context["may_enter"] and context["is_running"] and job.cluster.backend != Cluster.Backend.LOCAL:
+    if context["may_enter"] and context["is_running"] and not context["is_local"]:
         context["problem"] = _why_elsewhere(job, context["worker"])
     response = render_page(request, "jobs/terminal.html", context)
     response.headers["Content-Security-Policy"] = policy(nonce)

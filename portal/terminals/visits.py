@@ -40,6 +40,7 @@ class Wish:
     key: UUID | None
     rows: int
     columns: int
+    answers_pings: bool
 
 
 class Barred(Exception):

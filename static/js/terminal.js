@@ -1,12 +1,16 @@
-// A terminal in a running job. xterm.js draws it; portal/terminals/talk.py says what goes over the WebSocket.
-// If the connection dies, the page connects to the same shell again, which waits for it for a while.
+// A terminal in a job. xterm.js draws it; portal/terminals/talk.py says what goes over the WebSocket.
+// If the connection dies, the page connects to the same shell again, which waits for it for a while. While the job does
+// not run, the page waits: live.js fetches the part #job-terminal again, which says whether the job runs.
 
 const root = document.querySelector("[data-terminal]");
+const part = () => document.getElementById("job-terminal");
+const jobRuns = () => part().dataset.job === "running";
 const state = document.querySelector("[data-terminal-state]");
 const again = document.querySelector("[data-terminal-new]");
 
 const READ_EVERY = 64 * 1024; // bytes of output that were shown, after which the server is told
 const RETRIES = [0.5, 1, 2, 4, 8, 15, 15, 15, 15]; // seconds before each try to connect again
+const SILENCE = 45; // seconds without a message; the server asks {"ping"} every 15 s
 const SCROLLBACK = 5000; // lines
 const FONT_SIZE = 13; // pixels
 
@@ -46,19 +50,23 @@ const terminal = new Terminal({
 });
 const fit = new FitAddon.FitAddon();
 terminal.loadAddon(fit);
+root.hidden = false; // xterm.js measures letters
 terminal.open(root);
 fit.fit();
+root.hidden = !jobRuns();
 root.querySelector("textarea").setAttribute("aria-label", "Terminal");
 
 const memory = `fairlot-terminal:${root.dataset.terminal}:${root.dataset.worker}`;
 let key = sessionStorage.getItem(memory) ?? "";
 let socket = null;
 let tries = 0;
+let silence = 0;
+let isOver = true; // no terminal is open, and none is tried
 let shown = 0; // bytes that were shown since the server was told last
 
-function say(text, isOver = false) {
+function say(text) {
   state.textContent = text;
-  again.hidden = !isOver;
+  again.hidden = !isOver || !jobRuns();
 }
 
 function forget() {
@@ -69,55 +77,78 @@ function forget() {
 const send = (told) => socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify(told));
 
 function connect() {
-  const asked = new URLSearchParams({ worker: root.dataset.worker, rows: terminal.rows, columns: terminal.cols });
+  const size = { rows: terminal.rows, columns: terminal.cols };
+  const asked = new URLSearchParams({ worker: root.dataset.worker, pings: 1, ...size });
   if (key) asked.set("terminal", key);
   const address = new URL(`${root.dataset.terminal}?${asked}`, location.href);
   address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+  isOver = false;
   say("Connecting");
-  let isOver = false;
   const ours = new WebSocket(address);
   socket = ours;
   ours.binaryType = "arraybuffer";
+  ours.addEventListener("open", () => listen(ours));
   ours.addEventListener("message", ({ data }) => {
-    if (typeof data !== "string") {
-      terminal.write(new Uint8Array(data), () => {
-        shown += data.byteLength;
-        if (shown < READ_EVERY || ours !== socket) return;
-        send({ read: shown });
-        shown = 0;
-      });
+    if (ours !== socket) return;
+    listen(ours);
+    if (typeof data === "string") {
+      follow(JSON.parse(data));
       return;
     }
-    const told = JSON.parse(data);
-    if (told.terminal) {
-      key = told.terminal;
-      sessionStorage.setItem(memory, key);
-      tries = shown = 0;
-      say("Connected");
-      send({ size: [terminal.rows, terminal.cols] });
-      terminal.focus();
-    } else if (told.refused && key) {
-      forget(); // the shell of an earlier visit has ended
-      isOver = true;
-      connect();
-    } else {
-      isOver = true;
-      forget();
-      const code = told.code === null || told.code === undefined ? "" : `, exit code ${told.code}`;
-      say(told.refused ?? `Ended: ${told.ended}${code}`, true);
-    }
+    terminal.write(new Uint8Array(data), () => {
+      shown += data.byteLength;
+      if (shown < READ_EVERY || ours !== socket) return;
+      send({ read: shown });
+      shown = 0;
+    });
   });
-  ours.addEventListener("close", () => {
-    if (isOver || ours !== socket) return;
-    const wait = RETRIES[tries++];
-    if (wait === undefined) {
-      forget();
-      say("The connection is lost.", true);
-      return;
-    }
-    say(`The connection is lost. Trying again in ${Math.ceil(wait)} s`);
-    setTimeout(connect, wait * 1000);
-  });
+  ours.addEventListener("close", () => lose(ours));
+}
+
+function follow(told) {
+  if (told.ping) {
+    send({ pong: told.ping });
+  } else if (told.terminal) {
+    key = told.terminal;
+    sessionStorage.setItem(memory, key);
+    tries = shown = 0;
+    say("Connected");
+    send({ size: [terminal.rows, terminal.cols] });
+    terminal.focus();
+  } else if (told.refused && key) {
+    forget(); // the shell of an earlier visit has ended
+    connect();
+  } else {
+    isOver = true;
+    clearTimeout(silence);
+    forget();
+    const code = told.code === null || told.code === undefined ? "" : `, exit code ${told.code}`;
+    say(told.refused ?? `Ended: ${told.ended}${code}`);
+  }
+}
+
+// A server that has vanished closes no connection.
+function listen(ours) {
+  clearTimeout(silence);
+  silence = setTimeout(() => {
+    lose(ours);
+    ours.close();
+  }, SILENCE * 1000);
+}
+
+function lose(ours) {
+  if (isOver || ours !== socket) return;
+  clearTimeout(silence);
+  socket = null;
+  const wait = RETRIES[tries++];
+  if (wait === undefined) {
+    isOver = true;
+    forget();
+    say("The connection is lost.");
+    return;
+  }
+  say(`The connection is lost. Trying again in ${Math.ceil(wait)} s`);
+  setTimeout(connect, wait * 1000);
 }
 
 const encoder = new TextEncoder();
@@ -135,9 +166,21 @@ terminal.attachCustomKeyEventHandler((event) => {
 root.addEventListener("keydown", (event) => event.stopPropagation());
 new ResizeObserver(() => fit.fit()).observe(root);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (terminal.options.theme = colours()));
-again.addEventListener("click", () => {
+again.addEventListener("click", begin);
+
+function begin() {
+  root.hidden = false;
   terminal.reset();
   tries = 0;
   connect();
+}
+
+// Begins when the job starts to run, and again when it runs again. What the last terminal showed stays until then.
+let didRun = jobRuns();
+document.addEventListener("htmx:after:swap", () => {
+  const runs = jobRuns();
+  if (runs && !didRun && isOver) begin();
+  else if (!runs && isOver) again.hidden = true;
+  didRun = runs;
 });
-connect();
+if (didRun) begin();

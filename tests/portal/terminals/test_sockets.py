@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.conf import LazySettings, settings
 from django.db.models import F
+from django.db.models.functions import Now
 from django.urls import reverse
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
@@ -45,6 +46,7 @@ class Line:
         self.link = link
         self.shown = ""
         self.told: list[dict[str, Any]] = []
+        self.pings = 0
         self.closed: int | None = None
 
     def read(self, seconds: float = 0.05) -> None:
@@ -59,8 +61,12 @@ class Line:
             self.shown += message.decode(errors="replace")
             with suppress(ConnectionClosed):  # there may be more messages from before
                 self.link.send(json.dumps({"read": len(message)}))
+        elif "ping" in (told := json.loads(message)):
+            self.pings += 1
+            with suppress(ConnectionClosed):  # as above
+                self.link.send(json.dumps({"pong": told["ping"]}))
         else:
-            self.told.append(json.loads(message))
+            self.told.append(told)
 
     def type(self, keys: str) -> None:
         self.link.send(keys.encode())
@@ -285,6 +291,36 @@ def test_a_connection_that_dies_finds_its_shell_again_and_nobody_elses(desk: Des
     assert not events("terminal.close")
 
 
+def test_a_client_that_vanished_loses_its_connection_and_finds_its_shell_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 2 * talk.PING_SECONDS < 60
+    monkeypatch.setattr(talk, "PING_SECONDS", 0.2)
+    bob = desk.lab.people.bob
+    asks_for_none = desk.open(bob)
+    asks_for_none.key()
+    line = desk.open(bob, pings=1)
+    key = line.key()
+    wait_for(lambda: line.read() or line.pings > 3, what="pings")
+    line.type("mark=kept\n")
+    line.wait_for("mark=kept")
+
+    def only_listen() -> None:  # as if the client's answers were lost
+        while True:
+            line.link.recv(timeout=PATIENCE)
+
+    with pytest.raises(ConnectionClosed):
+        only_listen()
+    again = desk.open(bob, terminal=key, pings=1)
+    again.key()
+    again.type("echo $mark.\n")
+    again.wait_for(r"kept\.")
+    asks_for_none.type("echo st''ays\n")
+    asks_for_none.wait_for("stays")
+    assert asks_for_none.pings == 0
+    assert not events("terminal.close")
+
+
 def test_terminals_of_a_job_and_openings_of_a_user_are_limited(desk: Desk, settings: LazySettings) -> None:
     bob = desk.lab.people.bob
     settings.FAIRLOT_TERMINALS_PER_JOB = 2
@@ -398,8 +434,24 @@ def test_the_page_has_the_terminal_for_those_who_may_open_it(desk: Desk) -> None
     assert "unsafe-inline" not in policy.replace("style-src-attr 'unsafe-inline'", "")
     assert "No terminal for you here" in signed_in(people.olga).get(address).content.decode()
     assert signed_in(people.charlie).get(address).status_code == 404
+
+
+def test_the_page_waits_until_the_job_runs(desk: Desk) -> None:
+    bob, address = signed_in(desk.lab.people.bob), reverse("job_terminal", args=[desk.job.pk])
+    parts = {"HX-Request": "true", "HX-Target": "div#job-terminal"}
     Job.objects.filter(pk=desk.job.pk).update(state=Job.State.SUSPENDED)
-    assert "The job is not running" in signed_in(people.bob).get(address).content.decode()
+    page = bob.get(address).content.decode()
+    assert "The terminal opens when the job runs." in page
+    assert "data-terminal=" in page
+    assert f'data-live="job:{desk.job.pk}"' in bob.get(address, headers=parts).content.decode()
+    Job.objects.filter(pk=desk.job.pk).update(state=Job.State.RUNNING)
+    part = bob.get(address, headers=parts).content.decode()
+    assert 'data-job="running"' in part
+    assert "not running" not in part
+    Job.objects.filter(pk=desk.job.pk).update(state=Job.State.SUCCEEDED, ended_at=Now())
+    part = bob.get(address, headers=parts).content.decode()
+    assert "It ends with the job." in part
+    assert "data-live" not in part
 
 
 def test_a_pod_gets_the_command_of_its_cluster_and_no_terminal() -> None:

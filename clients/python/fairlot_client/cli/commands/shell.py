@@ -86,7 +86,7 @@ class _Session:
         from websockets.sync.client import connect  # noqa: PLC0415
 
         columns, rows = _size()
-        asked: dict[str, object] = {"worker": self._rank, "rows": rows, "columns": columns}
+        asked: dict[str, object] = {"worker": self._rank, "rows": rows, "columns": columns, "pings": 1}
         asked |= {"terminal": self.key} if self.key else {}
         stack = ExitStack()
         try:
@@ -150,7 +150,12 @@ class _Session:
         try:
             for message in link:
                 if isinstance(message, str):
-                    self.ended = json.loads(message)
+                    told = json.loads(message)
+                    if "ping" in told:
+                        with suppress(ConnectionClosed):  # as below
+                            link.send(json.dumps({"pong": told["ping"]}))
+                    else:
+                        self.ended = told
                     continue
                 sys.stdout.buffer.write(message)
                 sys.stdout.buffer.flush()
