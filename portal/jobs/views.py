@@ -46,6 +46,7 @@ from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.explain import Explainer
 from scheduling.jobs.preemptible import set_preemptible
 from scheduling.jobs.remedies import apply_remedy
+from scheduling.jobs.restarts import continuation_of
 from scheduling.jobs.run_times import run_time_of
 from scheduling.models import Job, JobEvent, JobLabel, LabelKey
 from scheduling.models.jobs import job_in_sight
@@ -293,6 +294,7 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "job": shown,
         "tab": tab,
         "explanation": explainer.explain(shown),
+        "continuation": continuation_of(shown) if shown.state == Job.State.RUNNING else None,
         "remedies": links_of(shown, user, explainer),
         "forecast": forecast,
         "run_time": run_time_of(shown, lease, forecast=forecast, now=now),

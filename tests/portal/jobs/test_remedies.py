@@ -83,3 +83,16 @@ def test_the_api_lists_what_its_caller_can_do(scene: Scene, browser_of) -> None:
     assert (
         browser_of(scene.people.bob).get(f"/api/v1/jobs/{scene.job.pk}/scheduling").json()["remedies"] == []
     )
+
+
+def test_the_page_of_a_running_job_does_not_promise_what_its_program_may_not_do(
+    scene: Scene, browser_of
+) -> None:
+    bob = browser_of(scene.people.bob)
+    html = bob.get(f"/jobs/{scene.job.pk}/").content.decode()
+    assert "unless its program reads its own checkpoint" in html
+    [link] = re.findall('href="([^"]+)">How to resume</a>', html)
+    for page in (html, bob.get("/submit/").content.decode()):
+        assert link in page
+    page, section = link.split("#")
+    assert f'id="{section}"' in bob.get(page).content.decode()

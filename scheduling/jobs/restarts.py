@@ -1,0 +1,41 @@
+"""Says how a job goes on after a preemption, from what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduling.models import Cluster, Job, JobEvent
+from scheduling.models.event_codes import EventCode
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """How a job goes on after a preemption. `needs_help` is True if it may lose work unless its program saves it."""
+
+    sentence: str
+    needs_help: bool = False
+
+
+def continuation_of(job: Job) -> Continuation:
+    """Returns how the job goes on after a preemption.
+
+    Fairlot knows the checkpoints of a job only if its spec has a `checkpoint`, and local clusters alone report from
+    which one an attempt resumed.
+    """
+    if job.cluster.slicing == Cluster.Slicing.FREEZE and job.max_workers is None:
+        return Continuation("When preempted, the job is frozen and keeps its memory.")
+    pattern = job.spec.get("checkpoint")
+    if not pattern:
+        return Continuation(
+            "When preempted, the job starts from the beginning, unless its program reads its own checkpoint.",
+            True,
+        )
+    said = (
+        f"When preempted, the job starts again with its newest checkpoint, the last that matches {pattern}."
+    )
+    resumed = JobEvent.objects.filter(job=job, code=EventCode.RESUMED).order_by("-pk").first()
+    if resumed is not None:
+        return Continuation(f"{said} Attempt {resumed.epoch} resumed from {resumed.detail['checkpoint']}.")
+    if job.epoch > 1 and job.cluster.backend == Cluster.Backend.LOCAL:
+        return Continuation(f"{said} No attempt has found a complete one yet.", True)
+    return Continuation(said)
