@@ -12,8 +12,9 @@ from accounting.models import Tenant, User
 from portal.jobs.filters import GROUPS, JobFilter, of_generation, states_of
 from portal.lists.facets import Facet, facet
 from scheduling.models import Job, JobLabel
+from scheduling.models.jobs import JobQuerySet
 
-MOST_COUNTED = 200_000  # jobs; more are not counted by GPU type and label
+MOST_COUNTED = 5_000  # jobs; of more jobs, the newest are counted
 MOST_SHOWN = 100  # labels that are read
 HOLDING = "running"  # the group of states whose jobs hold GPUs
 
@@ -21,20 +22,33 @@ HOLDING = "running"  # the group of states whose jobs hold GPUs
 def facets_of(user: User, chosen: JobFilter, generations: Sequence[str], *, number: int) -> list[Facet]:
     """Returns the facets of the job list.
 
-    Each count says how many jobs the list would have if its link replaced the present value of the same facet.
+    Each count says how many jobs the list would have if its link replaced the present value of the same facet. If that
+    would have to count MOST_COUNTED jobs or more, the newest of them are counted, and the list has at least so many.
     `generations` are the names of the generations to count, and `number` is how many jobs the list has.
     """
-    found = _state_team_and_owner(user, chosen)
-    if number <= MOST_COUNTED:
-        found += [_generations(user, chosen, generations), _labels(user, chosen)]
+    found = [
+        *_state_team_and_owner(user, chosen),
+        _generations(user, chosen, generations),
+        _labels(user, chosen, number=number),
+    ]
     return [one for one in found if one.values]
+
+
+def _newest(user: User, chosen: JobFilter) -> JobQuerySet:
+    """Returns the newest jobs that match the filter, not sorted."""
+    jobs = chosen.narrow(Job.objects.visible_to(user), user)
+    newest = jobs.order_by("-created_at", "-pk").values("pk")[:MOST_COUNTED]
+    return Job.objects.filter(pk__in=newest).order_by()
+
+
+def _cap(number: int) -> int:
+    return MOST_COUNTED if number >= MOST_COUNTED else 0
 
 
 def _state_team_and_owner(user: User, chosen: JobFilter) -> list[Facet]:
     """Returns the facets of three columns, from one query that counts their combinations."""
-    jobs = replace(chosen, state="", team="", owner="").narrow(Job.objects.visible_to(user), user)
     rows = list(
-        jobs.order_by()
+        _newest(user, replace(chosen, state="", team="", owner=""))
         .values_list("state", "tenant", "owner")
         .annotate(number=Count("pk"))
         .values_list("state", "tenant", "owner", "number")
@@ -64,11 +78,13 @@ def _state_team_and_owner(user: User, chosen: JobFilter) -> list[Facet]:
         one.pk: sum(by_team[other.pk] for other in teams.values() if other.path.startswith(one.path))
         for one in teams.values()
     }
-    return [
-        facet("state", "State", [(one, labels[one], by_state[one]) for one in by_state], [chosen.state]),
-        facet("team", "Team", [(one.slug, one.name, below[one.pk]) for one in teams.values()], [chosen.team]),
-        facet("owner", "Owner", [(one, one, by_owner[one]) for one in by_owner], [owner]),
-    ]
+    facets = (
+        ("state", "State", [(one, labels[one], by_state[one]) for one in by_state], [chosen.state]),
+        ("team", "Team", [(one.slug, one.name, below[one.pk]) for one in teams.values()], [chosen.team]),
+        ("owner", "Owner", [(one, one, by_owner[one]) for one in by_owner], [owner]),
+    )
+    cap = _cap(sum(row[3] for row in rows))
+    return [facet(*one, of_newest=cap) for one in facets]
 
 
 def _subtree(user: User, slug: str) -> set[int]:
@@ -77,26 +93,26 @@ def _subtree(user: User, slug: str) -> set[int]:
 
 
 def _generations(user: User, chosen: JobFilter, names: Sequence[str]) -> Facet:
-    jobs = replace(chosen, generation="").narrow(Job.objects.visible_to(user), user)
     counts = {f"of_{place}": Count("pk", filter=of_generation(name)) for place, name in enumerate(names)}
-    numbers = jobs.order_by().aggregate(**counts) if counts else {}
+    numbers = _newest(user, replace(chosen, generation="")).aggregate(number=Count("pk"), **counts)
     return facet(
         "generation",
         "GPU type",
         [(name, name, numbers[f"of_{place}"]) for place, name in enumerate(names)],
         [chosen.generation],
+        of_newest=_cap(numbers["number"]),
     )
 
 
-def _labels(user: User, chosen: JobFilter) -> Facet:
+def _labels(user: User, chosen: JobFilter, *, number: int) -> Facet:
     """Returns the facet of labels. Unlike other values, each label narrows the list further."""
-    jobs = chosen.narrow(Job.objects.visible_to(user), user)
     found = (
-        JobLabel.objects.filter(job__in=jobs.order_by().values("pk"))
+        JobLabel.objects.filter(job__in=_newest(user, chosen).values("pk"))
         .order_by()
         .values_list("key", "value")
         .annotate(number=Count("pk"))
         .order_by("-number", "key", "value")[:MOST_SHOWN]
     )
-    texts = [(f"{key}={value}" if value else key, number) for key, value, number in found]
-    return facet("label", "Label", [(text, text, number) for text, number in texts], chosen.label)
+    texts = [(f"{key}={value}" if value else key, count) for key, value, count in found]
+    counts = [(text, text, count) for text, count in texts]
+    return facet("label", "Label", counts, chosen.label, of_newest=_cap(number))

@@ -30,19 +30,28 @@ class FacetValue:
 
 @dataclass(frozen=True)
 class Facet:
-    """The values of one parameter of the address. `more` is how many values are left out."""
+    """The values of one parameter of the address. `more` is how many values are left out. If `of_newest` is not 0, the
+    counts are of so many of the newest rows, and the list may have more."""
 
     name: str
     title: str
     values: list[FacetValue]
     more: int = 0
+    of_newest: int = 0
 
 
-def facet(name: str, title: str, counts: Iterable[tuple[str, str, int]], chosen: Collection[str]) -> Facet:
+def facet(
+    name: str,
+    title: str,
+    counts: Iterable[tuple[str, str, int]],
+    chosen: Collection[str],
+    *,
+    of_newest: int = 0,
+) -> Facet:
     """Returns a facet with the values that have the most rows, and those that are chosen.
 
     `counts` are (value, label, number of rows), and `chosen` the values by which the list is narrowed.
     """
     values = [FacetValue(*one, is_chosen=one[0] in chosen) for one in counts if one[2] or one[0] in chosen]
     shown = sorted(values, key=lambda one: (not one.is_chosen, -one.count, one.label))[:MOST_VALUES]
-    return Facet(name, title, shown, len(values) - len(shown))
+    return Facet(name, title, shown, len(values) - len(shown), of_newest)

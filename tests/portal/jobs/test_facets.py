@@ -11,11 +11,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from portal.jobs import facets
 from scheduling.models import Job
 from tests.portal.scene import Scene, secrets_in
 
-VALUES = re.compile(
-    r'<a href="(\?[^"]*)"( aria-current="true")?>(?:<svg.*?</svg>)?([^<]*?) <span class="muted">(\d+)</span>'
+COUNTS = re.compile(
+    r'<a href="(\?[^"]*)"( aria-current="true")?>(?:<svg.*?</svg>)?([^<]*?) <span class="muted">(\d+)([+]?)</span>'
 )
 CHIPS = re.compile(r'<a class="chip chip-accent" href="(\?[^"]*)"><span class="sr-only">[^<]*</span>([^<]*)<')
 
@@ -63,7 +64,8 @@ def test_each_count_is_what_its_link_lists(various: Scene, browser_of) -> None:
         browser = browser_of(who)
         for query in QUERIES:
             html = page(browser, query)
-            for link, chosen, label, number in VALUES.findall(html):
+            for link, chosen, label, number, plus in COUNTS.findall(html):
+                assert not plus
                 assert "page=" not in link
                 assert "facets=1" in link
                 listed = counted(browser, query if chosen else unescape(link))
@@ -74,6 +76,25 @@ def test_each_count_is_what_its_link_lists(various: Scene, browser_of) -> None:
                 assert secrets_in(re.sub("(team=|Team: )astro", "", main)) == []  # what Charlie has typed
     assert {("bob", False, "Holding GPUs"), ("bob", True, "A100"), ("olga", True, "Bio")} <= checked
     assert {("charlie", False, "exp=e0"), ("olga", False, "bob"), ("bob", True, "gpu-test")} <= checked
+
+
+def test_of_too_many_jobs_the_newest_are_counted(
+    various: Scene, browser_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob, query = browser_of(various.people.bob), "?facets=1&q=various"
+    monkeypatch.setattr(facets, "MOST_COUNTED", 9)  # Bob sees eight jobs
+    exact = page(bob, query)
+    assert "Of the newest" not in exact
+    monkeypatch.setattr(facets, "MOST_COUNTED", 6)
+    capped = page(bob, query)
+    assert capped.count("Of the newest 6") == 5
+    found = {label: (int(number), plus) for _, _, label, number, plus in COUNTS.findall(capped)}
+    assert found["exp=e1"] == (3, "+")
+    assert all(
+        found[label][0] <= int(number) for _, _, label, number, _ in COUNTS.findall(exact) if label in found
+    )
+    # Four jobs have this label: its own facet and others are exact.
+    assert "Of the newest" not in page(bob, f"{query}&label=exp%3De1")
 
 
 def test_chips_say_what_narrows_the_list_and_remove_it(various: Scene, browser_of) -> None:
