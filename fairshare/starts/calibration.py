@@ -13,6 +13,7 @@ waited so far (product-limit estimate: Kaplan, Meier, JASA 1958).
 Jobs that wait at the same time have errors in common, because the same jobs are before them. Thousands of forecasts of
 two busy days are one outcome rather than thousands. So forecasts count by the number of times that are as long as the
 expected wait and have such forecasts; the fewer there are, the more counts what is assumed before the first outcome.
+That is more precise where the simulated futures agree, as for a job that waits for the ends of many others.
 """
 
 from __future__ import annotations
@@ -25,24 +26,38 @@ import numpy as np
 from fairshare.model import Bools, Floats
 
 COVERAGE = 0.8
+LEVELS = ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2)
 # The weight of a forecast halves with each HALF_LIFE later ones, down to LASTING of the weight of a new one. So
 # intervals follow when the jobs of a cluster change, and remember how wrong forecasts have been before.
 HALF_LIFE, LASTING = 50, 0.1
 # Standard deviation of the Gaussian weight of similar forecasts, in logarithms of expected waits and of times waited.
 SIMILAR = 1.0
-# What is assumed before the first outcome: errors have a normal distribution with this standard deviation. It counts as
-# much as the outcomes of PRIOR_TIMES times of the length of the expected wait. A cluster's first intervals reach to 2.8
-# times the expected wait.
-PRIOR_SPREAD, PRIOR_TIMES, PRIOR_POINTS = 0.8, 1.0, 40
+# What is assumed before the first outcome: errors have a normal distribution. It counts as much as the outcomes of
+# PRIOR_TIMES times of the length of the expected wait. Its standard deviation is EXCESS times that of the logarithms of
+# the waits in the simulated futures, which do not know what jobs come later. Few futures show little, so PRIOR_SPREAD
+# counts as much as PRIOR_FUTURES of them. With it alone, intervals reach to about twice the expected wait.
+PRIOR_SPREAD, PRIOR_FUTURES, EXCESS, PRIOR_TIMES, PRIOR_POINTS = 0.64, 2, 1.6, 2.0, 40
+# Infinite waits count as a year where futures are compared.
+YEAR = 365 * 86400.0
 # Older forecasts are not used, so that the cost is bounded.
 MOST_OUTCOMES = 5000
 # A time waited counts as this many quanta more, because seconds make no difference.
 LEAST_AGE = 4
 # Quantiles are computed once for all jobs whose logarithms are the same when rounded to so much.
 ROUNDED = 0.25
-_PRIOR = np.array(
-    [NormalDist(0, PRIOR_SPREAD).inv_cdf((point + 0.5) / PRIOR_POINTS) for point in range(PRIOR_POINTS)]
-)
+_PRIOR = np.array([NormalDist().inv_cdf((point + 0.5) / PRIOR_POINTS) for point in range(PRIOR_POINTS)])
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What simulated futures say of jobs.
+
+    - `wait` (J,): the expected wait in seconds: the geometric mean of waits that are longer by a quantum.
+    - `spread` (J,): the standard deviation of errors that is assumed before the first outcome.
+    """
+
+    wait: Floats
+    spread: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +65,7 @@ class Outcomes:
     """Forecasts that were made earlier, oldest first, and what is known of them now. Times are in seconds.
 
     - `ago` (F,): how long ago the forecast was made.
-    - `expected` (F,): the wait that was expected, as `expected_wait` returns it.
+    - `expected` (F,): the wait that was expected, as `Expected` has it.
     - `age` (F,): how long the job had already waited.
     - `waited` (F,): how long after the forecast the job started, or how long it has waited since without a start.
     - `started` (F,): whether the job has started.
@@ -63,41 +78,43 @@ class Outcomes:
     started: Bools
 
 
-def expected_wait(waits: Floats, *, quantum: float, horizon: float) -> Floats:
-    """Returns the expected wait (J,) of simulated waits (S, J), all in seconds: the geometric mean of waits that are
-    longer by a quantum. Infinite waits count as `horizon`."""
-    logs = np.log(np.minimum(waits, horizon) + quantum)
-    expected: Floats = np.maximum(np.exp(np.mean(logs, axis=0)) - quantum, 0.0)
-    return expected
+def expected_of(waits: Floats, *, quantum: float, horizon: float) -> Expected:
+    """Returns what is expected after simulated waits (S, J) in seconds, one row for each future.
+
+    Infinite waits count as `horizon`.
+    """
+    mean = np.mean(np.log(np.minimum(waits, horizon) + quantum), axis=0)
+    errors = EXCESS**2 * np.var(np.log(np.minimum(waits, YEAR) + quantum), axis=0)
+    spread = (PRIOR_FUTURES * PRIOR_SPREAD**2 + len(waits) * errors) / (PRIOR_FUTURES + len(waits) - 1)
+    return Expected(np.maximum(np.exp(mean) - quantum, 0.0), np.sqrt(spread))
 
 
-def intervals(expected: Floats, age: Floats, past: Outcomes, *, quantum: float) -> tuple[Floats, Floats]:
+def intervals(expected: Expected, age: Floats, past: Outcomes, *, quantum: float) -> tuple[Floats, Floats]:
     """Returns the earliest and the latest wait (J,) in seconds from now.
 
-    - `expected` (J,): the expected wait of each job, as `expected_wait` returns it.
+    - `expected`: what is expected of each of the J jobs.
     - `age` (J,): the seconds that each job has already waited.
     - `past`: earlier forecasts of the cluster, of which the last MOST_OUTCOMES are used.
     """
     newest = slice(max(0, len(past.expected) - MOST_OUTCOMES), None)
     centre, ages = _logs(past.expected[newest], past.age[newest], quantum)
-    errors = np.concatenate([np.log(past.waited[newest] + quantum) - centre, _PRIOR])
+    known = np.log(past.waited[newest] + quantum) - centre
     started = np.concatenate([past.started[newest], np.ones(PRIOR_POINTS, dtype=np.bool_)])
-    order = np.lexsort((~started, errors))  # a start before a wait that goes on at the same time
     recent = 0.5 ** (np.arange(len(centre), 0, -1) / HALF_LIFE) + LASTING
-    mine, my_ages = _logs(expected, age, quantum)
-    alike, kind = np.unique(
-        np.round(np.stack([mine, my_ages]) / ROUNDED) * ROUNDED, axis=1, return_inverse=True
-    )
+    mine, my_ages = _logs(expected.wait, age, quantum)
+    kinds = np.round(np.stack([mine, my_ages, np.log(expected.spread)]) / ROUNDED) * ROUNDED
+    alike, kind = np.unique(kinds, axis=1, return_inverse=True)
     found = np.empty((2, alike.shape[1]))
-    for place, (about, since) in enumerate(alike.T.tolist()):
+    for place, (about, since, spread) in enumerate(alike.T.tolist()):
+        errors = np.concatenate([known, _PRIOR * np.exp(spread)])
+        order = np.lexsort((~started, errors))  # a start before a wait that goes on at the same time
         similar = np.exp((np.square(about - centre) + np.square(since - ages)) / (-2 * SIMILAR**2))
         weights = recent * similar
         times = _times(past.ago[newest], similar, np.exp(about))
         prior = PRIOR_TIMES * (weights.sum() / times if times > 0 else 1.0)
         weights = np.concatenate([weights, np.full(PRIOR_POINTS, prior / PRIOR_POINTS)])
         reached = _distribution(weights[order], started[order])
-        levels = np.array([(1 - COVERAGE) / 2, (1 + COVERAGE) / 2]) - 1e-9
-        found[:, place] = errors[order][np.minimum(np.searchsorted(reached, levels), len(errors) - 1)]
+        found[:, place] = [_quantile(errors[order], reached, level, tail=np.exp(spread)) for level in LEVELS]
     earliest, latest = np.maximum(np.exp(mine + found[:, kind]) - quantum, 0.0)
     return earliest, latest
 
@@ -123,3 +140,15 @@ def _distribution(weights: Floats, started: Bools) -> Floats:
     gone = weights / np.maximum(greater, 1e-300) * started
     reached: Floats = 1 - (1 - gone).cumprod()
     return reached
+
+
+def _quantile(errors: Floats, reached: Floats, level: float, *, tail: float) -> float:
+    """Returns the error below which the fraction `level` is, by the distribution `reached` (F,) of `errors` (F,).
+
+    Where jobs that still wait have waited longest, the distribution ends before 1. Their waits then have a power law:
+    as the logarithm grows by `tail`, the fraction that waits longer falls to 1 / e.
+    """
+    place = int(np.searchsorted(reached, level - 1e-9))
+    if place < len(errors):
+        return float(errors[place])
+    return float(errors[-1] + tail * np.log((1 - reached[-1]) / (1 - level)))

@@ -14,7 +14,7 @@ from fairshare.simulator.model import Machines, SimJob, Span
 from fairshare.simulator.packed import FirstCome
 
 # The columns of the traces of Chronus (SoCC '21), in which a user is a virtual cluster of Philly; other columns are
-# ignored.
+# ignored. Its times are minutes; here they are seconds.
 COLUMNS = ("job_id", "user", "num_gpu", "submit_time", "duration")
 # Longest job or team name, and latest time in seconds (31 years), that Fairlot accepts.
 LONGEST_NAME, MOST_SECONDS = 50, 10**9

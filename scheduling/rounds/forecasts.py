@@ -14,7 +14,7 @@ from django.db.models import F
 from accounting.core.clock import now_from_database
 from fairshare.driver import Situation
 from fairshare.model import Floats, Ints, Reason
-from fairshare.starts.calibration import expected_wait, intervals
+from fairshare.starts.calibration import Expected, expected_of, intervals
 from fairshare.starts.run_times import PastRunTimes
 from fairshare.starts.scenarios import sample_starts
 from scheduling.core import pubsub
@@ -95,7 +95,7 @@ def _forecasts(cluster: Cluster, kept: outcomes.Kept) -> list[JobForecast]:
     sides = intervals(expected, seconds, kept.outcomes, quantum=quantum)
     found, firsts = [], []
     for place, age, wait, earliest, latest in zip(
-        places, ages, expected.tolist(), *(side.tolist() for side in sides), strict=True
+        places, ages, expected.wait.tolist(), *(side.tolist() for side in sides), strict=True
     ):
         pk = legend.jobs[place]
         starts = now + timedelta(seconds=min(earliest, horizon))
@@ -131,9 +131,9 @@ def expected_waits(
     places: Sequence[int],
     *,
     most: int = MOST_SCENARIOS,
-) -> Floats:
-    """Returns the expected waits of some jobs of a snapshot in seconds, from simulated futures in which jobs end after
-    run times that resemble those of earlier jobs.
+) -> Expected:
+    """Returns the expected waits of some jobs of a snapshot, from simulated futures in which jobs end after run times
+    that resemble those of other jobs.
 
     - `jobs`: the keys of the snapshot's jobs. The snapshot may have one more job, which is not stored.
     - `places`: the jobs in the snapshot whose waits are returned.
@@ -149,20 +149,17 @@ def expected_waits(
         chance = np.random.Generator(np.random.PCG64(seed))
         left = past.remaining(groups, np.where(endless, 0.0, elapsed), chance, expected=view.jobs.expected)
         waits.append(sample_starts(situation, places, np.where(endless, np.inf, left), seed=seed))
-    return expected_wait(np.array(waits), quantum=view.settings.quantum, horizon=HORIZON.total_seconds())
+    return expected_of(np.array(waits), quantum=view.settings.quantum, horizon=HORIZON.total_seconds())
 
 
 def _run_times(cluster: Cluster, jobs: Sequence[int], resident: Floats) -> tuple[PastRunTimes, Ints, Floats]:
-    """Returns the run times of the cluster's latest ended jobs, and of the unfinished jobs `jobs` their groups (J, L)
-    and the seconds that each has held GPUs so far (J,), which are infinite for replicas of services."""
+    """Returns the run times of the cluster's latest ended jobs and of those that have run but not ended, and of the
+    unfinished jobs `jobs` their groups (J, L) and the seconds that each has held GPUs so far (J,), which are infinite
+    for replicas of services."""
     columns = ("tenant_id", "owner_id", "kind", "name", F("workers") * F("gpus_per_worker"), "held_for")
     ended = Job.objects.filter(cluster=cluster, state__in=Job.ENDED, first_started_at__isnull=False)
     history = list(
         ended.exclude(kind=Job.Kind.REPLICA).order_by("-ended_at").values_list(*columns)[:MOST_PAST]
-    )
-    past = PastRunTimes.of(
-        np.array([held.total_seconds() for *_, held in history], dtype=np.float64),
-        np.array([_groups(*row[:-1]) for row in history], dtype=np.int64).reshape(len(history), LEVELS),
     )
     rows = {pk: rest for pk, *rest in Job.objects.filter(pk__in=jobs).values_list("pk", *columns)}
     groups = np.zeros((len(jobs), LEVELS), dtype=np.int64)
@@ -172,6 +169,17 @@ def _run_times(cluster: Cluster, jobs: Sequence[int], resident: Floats) -> tuple
         groups[place] = _groups(*same)
         is_endless = same[2] == Job.Kind.REPLICA
         elapsed[place] = np.inf if is_endless else held.total_seconds() + resident[place]
+    goes_on = (elapsed > 0) & np.isfinite(elapsed)
+    past = PastRunTimes.of(
+        np.concatenate([[held.total_seconds() for *_, held in history], elapsed[goes_on]]),
+        np.concatenate(
+            [
+                np.array([_groups(*row[:-1]) for row in history], dtype=np.int64).reshape(-1, LEVELS),
+                groups[goes_on],
+            ]
+        ),
+        np.arange(len(history) + int(goes_on.sum())) < len(history),
+    )
     return past, groups, elapsed
 
 

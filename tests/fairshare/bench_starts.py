@@ -1,8 +1,8 @@
 """Measures on replayed traces how often the interval of the expected start holds, how wide it is, and what it costs.
 
 `DATA=FOLDER make bench-eta` replays published traces, of which FOLDER has a copy. Without it, a generated trace is
-replayed. Constants of fairshare.starts were chosen on the traces in SEEN, which are not in the totals. Each trace
-begins without knowledge of earlier outcomes, and an interval depends only on what was known when it was made.
+replayed. Constants of fairshare.starts were chosen on it and on the traces in SEEN, which are not in the totals. Each
+trace begins without knowledge of earlier outcomes, and an interval depends only on what was known when it was made.
 
 A replay takes minutes of a processor. With `KEEP=FOLDER`, the forecasts of each replay are written to FOLDER and read
 from there next time, unless the trace or the code that makes them has changed; so a run can be interrupted, and a
@@ -106,33 +106,39 @@ def generated(_: Path) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs of a trace, from the `first` on, of the teams `teams` (all if empty), on `nodes` nodes with 8 GPUs."""
+    """The first `jobs` jobs of a trace, of the teams `teams` (all if empty), on `nodes` nodes with 8 GPUs.
+
+    All are replayed. Forecasts are made for a random `share` of them, because three futures for each cost most.
+    """
 
     read: Callable[[Path], list[Row]]
     nodes: int
     jobs: int
-    first: int = 0
     teams: tuple[str, ...] = ()
+    share: float = 1.0
 
 
-CHRONUS = read_csv("chronus/trace_job_Philly_SLO.csv")
+# The times of this trace are minutes: in them it lasts for two weeks, half of its jobs run for an hour, and the
+# scheduler of its authors counts 60 as an hour.
+CHRONUS = read_csv("chronus/trace_job_Philly_SLO.csv", times=MINUTE)
 MURI = {n: read_csv(f"muri/trace{n}.csv", times=1e-3) for n in (1, 3, 4)}
 BLOX = read_csv(
     "generated/blox_synth_load6_seed1.csv", arrival="arrival_s", gpus="num_gpus", lasts="iterations"
 )
 SEEN = {
     "Muri, testbed trace": Trace(read_csv("muri/cluster_trace.csv", times=1e-3), 14, 400),
-    "Chronus, vc_103959": Trace(CHRONUS, 14, 3000, teams=("vc_103959",)),
-    "Chronus, vc_6c71a0": Trace(CHRONUS, 14, 3000, teams=("vc_6c71a0",)),
-    "Muri, trace 3": Trace(MURI[3], 8, 600),
-    "Muri, trace 4": Trace(MURI[4], 14, 900),
-}
-TRACES = {
-    "Muri, trace 1": Trace(MURI[1], 18, 700),
-    "Chronus, vc_ee9e8c": Trace(CHRONUS, 13, 2000, teams=("vc_ee9e8c",)),
-    "Chronus, three teams": Trace(CHRONUS, 38, 2500, teams=("vc_b436b2", "vc_7f04ca", "vc_e13805")),
+    "Muri, trace 3": Trace(MURI[3], 8, 600, share=0.3),
+    "Muri, trace 4": Trace(MURI[4], 14, 900, share=0.2),
+    "Muri, trace 1": Trace(MURI[1], 18, 700, share=0.1),
     "Blox, load 6": Trace(BLOX, 20, 600),
-    "Philly, 12 teams": Trace(read_philly, 19, 1500, first=20000),
+}
+# In Philly each team had nodes of its own. Here it has as few as let it use 80 % of their GPUs.
+TRACES = {
+    "Philly, team 103959": Trace(read_philly, 4, JOBS, teams=("103959",), share=0.15),
+    "Philly, team 0e4a51": Trace(read_philly, 6, JOBS, teams=("0e4a51",), share=0.15),
+    "Philly, team ee9e8c": Trace(read_philly, 19, JOBS, teams=("ee9e8c",), share=0.15),
+    "Chronus, team ee9e8c": Trace(CHRONUS, 13, 1000, teams=("vc_ee9e8c",), share=0.3),
+    "Chronus, team 103959": Trace(CHRONUS, 14, 1000, teams=("vc_103959",), share=0.3),
 }
 WITHOUT_DATA = {"generated": Trace(generated, 8, 600)}
 ALL = TRACES | SEEN | WITHOUT_DATA
@@ -147,7 +153,7 @@ def workload_of(trace: Trace, folder: Path) -> Workload:
             if 0 < row.gpus <= most and row.lasts > 0 and (not trace.teams or row.team in trace.teams)
         ),
         key=lambda row: (row.arrival, row.gpus, row.lasts),
-    )[trace.first : trace.first + trace.jobs]
+    )[: trace.jobs]
     teams, models = ({name: n for n, name in enumerate(sorted(set(of)))} for of in _names(rows))
     jobs, groups = [], []
     for row in rows:
@@ -221,22 +227,22 @@ def of_naive(some: Iterable[Judged]) -> Measured | None:
     return measured(made, [one.naive for one in made])
 
 
-def kept_name(name: str, work: Workload) -> str:
+def kept_name(name: str, work: Workload, share: float) -> str:
     """Returns the name of the file that keeps the forecasts of a replay: another one if their code or trace changes."""
     root = Path(__file__).resolve().parents[2]
-    digest = sha256(repr(work).encode())
+    digest = sha256(repr((work, share)).encode())
     code = sorted(path for path in (root / "fairshare").rglob("*.py") if path.name != "calibration.py")
     for path in (*code, root / "tests/fairshare/start_replay.py"):
         digest.update(path.read_bytes())
     return f"{name.replace(', ', '-').replace(' ', '-')}-{digest.hexdigest()[:12]}.csv"
 
 
-def replayed(name: str, work: Workload, keep: Path | None) -> list[Made]:
+def replayed(name: str, work: Workload, keep: Path | None, *, share: float = 1.0) -> list[Made]:
     """Returns the forecasts of a replay, from the folder `keep` if they are there; else they are kept there."""
-    path = keep / kept_name(name, work) if keep else None
+    path = keep / kept_name(name, work, share) if keep else None
     if path and path.exists():
         return read_made(path)
-    made = forecasts_of(work, seed=1)
+    made = forecasts_of(work, seed=1, share=share)
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
@@ -248,7 +254,7 @@ def replayed(name: str, work: Workload, keep: Path | None) -> list[Made]:
 def write_made(path: Path, made: Iterable[Made]) -> None:
     with path.open("w") as lines:
         csv.writer(lines).writerows(
-            [one.job, one.at, one.age, one.expected, *one.naive, one.waited] for one in made
+            [one.job, one.at, one.age, one.expected, one.spread, *one.naive, one.waited] for one in made
         )
 
 
@@ -256,8 +262,8 @@ def read_made(path: Path) -> list[Made]:
     with path.open() as lines:
         rows = [[float(cell) for cell in row] for row in csv.reader(lines)]
     return [
-        Made(int(job), at, age, expected, (low, high), waited)
-        for job, at, age, expected, low, high, waited in rows
+        Made(int(job), at, age, expected, spread, (low, high), waited)
+        for job, at, age, expected, spread, low, high, waited in rows
     ]
 
 
@@ -304,7 +310,7 @@ def main(names: Sequence[str]) -> None:
     sys.stdout.flush()
     for name in [name for name in traces if not names or name in names]:
         work, begins = workload_of(traces[name], Path(data or ".")), process_time()
-        made = replayed(name, work, Path(keep) if keep else None)
+        made = replayed(name, work, Path(keep) if keep else None, share=traces[name].share)
         between = process_time()
         judged = judge(made, quantum=work.quantum)
         show(f"({name})" if name in SEEN else name, judged)

@@ -30,6 +30,7 @@ class Made:
     at: float
     age: float  # how long the job had waited
     expected: float
+    spread: float
     naive: tuple[float, float]
     waited: float = math.nan  # from the forecast to the start; NaN while the job waits
 
@@ -66,7 +67,9 @@ class Forecaster(LiveScheduler):
     """The live scheduler, which makes a forecast for each job that a round leaves waiting, and again when the job has
     waited twice as long."""
 
-    def __init__(self, work: Workload, *, seed: int = 0, scenarios: int = SCENARIOS) -> None:
+    def __init__(
+        self, work: Workload, *, seed: int = 0, scenarios: int = SCENARIOS, share: float = 1.0
+    ) -> None:
         teams = max(job.account for job in work.jobs) + 1
         tickets = work.tickets or (100.0,) * teams
         super().__init__(
@@ -77,6 +80,8 @@ class Forecaster(LiveScheduler):
             asks_idly=False,
         )
         self._work, self._scenarios, self._noise = work, scenarios, seed
+        chance = np.random.Generator(np.random.PCG64(seed))
+        self._chosen = chance.random(len(work.jobs)) < share
         self.made: list[Made] = []
         self._open: dict[int, list[Made]] = {}
         self._started: set[int] = set()
@@ -99,7 +104,7 @@ class Forecaster(LiveScheduler):
         due = [
             place
             for place, job in enumerate(active)
-            if job not in self._started and self._is_due(job, state.now)
+            if job not in self._started and self._chosen[job] and self._is_due(job, state.now)
         ]
         if due:
             self._forecast(state, active, due)
@@ -112,14 +117,14 @@ class Forecaster(LiveScheduler):
     def _forecast(self, state: State, active: list[int], due: list[int]) -> None:
         work, quantum = self._work, self._work.quantum
         recent = self._ended[-MOST_PAST:]
-        past = PastRunTimes.of(
-            np.array([work.jobs[job].work for job in recent], dtype=np.float64),
-            np.array([work.groups[job] for job in recent], dtype=np.int64).reshape(
-                len(recent), len(work.groups[0])
-            ),
-        )
         groups = np.array([work.groups[job] for job in active], dtype=np.int64)
         elapsed = np.array([work.jobs[job].work - state.remaining(job) for job in active])
+        ended = np.array([work.groups[job] for job in recent], dtype=np.int64).reshape(-1, groups.shape[1])
+        past = PastRunTimes.of(
+            np.concatenate([np.array([work.jobs[job].work for job in recent]), elapsed]),
+            np.concatenate([ended, groups]),
+            np.arange(len(recent) + len(active)) < len(recent),
+        )
         situation = self.situation()
         waits = []
         for _ in range(self._scenarios):
@@ -127,12 +132,13 @@ class Forecaster(LiveScheduler):
             chance = np.random.Generator(np.random.PCG64(self._noise))
             left = past.remaining(groups, elapsed, chance)
             waits.append(sample_starts(situation, due, left, seed=self._noise))
-        expected = calibration.expected_wait(np.array(waits), quantum=quantum, horizon=HORIZON)
+        expected = calibration.expected_of(np.array(waits), quantum=quantum, horizon=HORIZON)
         naive = self._naive()
-        for place, seconds in zip(due, expected.tolist(), strict=True):
+        sides = (expected.wait.tolist(), expected.spread.tolist())
+        for place, seconds, spread in zip(due, *sides, strict=True):
             had = self._open.setdefault(active[place], [])
             age = state.now - had[0].at if had else 0.0
-            had.append(Made(active[place], state.now, age, seconds, naive))
+            had.append(Made(active[place], state.now, age, seconds, spread, naive))
             self.made.append(had[-1])
 
     def _naive(self) -> tuple[float, float]:
@@ -144,12 +150,15 @@ class Forecaster(LiveScheduler):
         return float(low), float(high)
 
 
-def forecasts_of(work: Workload, *, seed: int = 0, scenarios: int = SCENARIOS) -> list[Made]:
-    """Returns all forecasts of a replay of `work` until its last job has ended, in the order of their times.
+def forecasts_of(
+    work: Workload, *, seed: int = 0, scenarios: int = SCENARIOS, share: float = 1.0
+) -> list[Made]:
+    """Returns the forecasts of a replay of `work` until its last job has ended, in the order of their times: those of
+    all jobs, or of a random share of them.
 
     What a cluster has learned about forecasts changes no decision, so `judge` finds the intervals afterwards.
     """
-    scheduler = Forecaster(work, seed=seed, scenarios=scenarios)
+    scheduler = Forecaster(work, seed=seed, scenarios=scenarios, share=share)
     Engine(work.machines, work.jobs, scheduler).run()
     return scheduler.made
 
@@ -159,9 +168,9 @@ def judge(made: Sequence[Made], *, quantum: float) -> list[Judged]:
 
     The first forecasts are made without knowledge.
     """
-    at, age, expected, waited = (
+    at, age, expected, spread, waited = (
         np.array([getattr(one, name) for one in made], dtype=np.float64)
-        for name in ("at", "age", "expected", "waited")
+        for name in ("at", "age", "expected", "spread", "waited")
     )
     judged: list[Judged] = []
     while len(judged) < len(made):
@@ -173,7 +182,8 @@ def judge(made: Sequence[Made], *, quantum: float) -> list[Judged]:
         past = calibration.Outcomes(
             ago, expected[before], age[before], np.where(started, waited[before], ago), started
         )
-        sides = calibration.intervals(expected[first:last], age[first:last], past, quantum=quantum)
+        now_expected = calibration.Expected(expected[first:last], spread[first:last])
+        sides = calibration.intervals(now_expected, age[first:last], past, quantum=quantum)
         judged += [
             Judged(one, earliest, latest)
             for one, earliest, latest in zip(

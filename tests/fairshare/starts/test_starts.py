@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fairshare.starts.calibration import COVERAGE, Outcomes, expected_wait, intervals
+from fairshare.starts.calibration import COVERAGE, PRIOR_SPREAD, Expected, Outcomes, expected_of, intervals
 from fairshare.starts.run_times import MEDIAN, PastRunTimes
 from fairshare.starts.scenarios import sample_starts
 from tests.fairshare.bench_starts import (
+    CHRONUS,
+    Row,
     Trace,
     generated,
     of_intervals,
@@ -30,6 +33,10 @@ QUANTUM = 60.0
 
 
 HOUR = 3600.0
+
+
+def of(*waits: float) -> Expected:
+    return Expected(np.array(waits), np.full(len(waits), PRIOR_SPREAD))
 
 
 def intervals_of(
@@ -53,7 +60,7 @@ def intervals_of(
             np.where(known, waits[:number], at[number] - at[:number]),
             known,
         )
-        low, high = intervals(np.array([HOUR]), np.zeros(1), past, quantum=QUANTUM)
+        low, high = intervals(of(HOUR), np.zeros(1), past, quantum=QUANTUM)
         found.append((float(low[0]), float(high[0]), float(waits[number])))
     return found
 
@@ -106,7 +113,7 @@ histories = st.lists(st.tuples(seconds, seconds, seconds, st.booleans()), max_si
 def test_an_interval_is_in_order_and_begins_no_earlier_than_now(
     past: list[tuple[float, float, float, bool]], expected: float, age: float
 ) -> None:
-    low, high = intervals(np.array([expected]), np.array([age]), outcomes(past), quantum=QUANTUM)
+    low, high = intervals(of(expected), np.array([age]), outcomes(past), quantum=QUANTUM)
     assert 0 <= low[0] <= high[0] < np.inf
 
 
@@ -119,8 +126,7 @@ def test_the_longer_other_jobs_still_wait_the_later_is_the_interval(
         for told, since, waited, started in past
     ]
     before, after = (
-        intervals(np.array([expected]), np.array([age]), outcomes(rows), quantum=QUANTUM)
-        for rows in (past, later)
+        intervals(of(expected), np.array([age]), outcomes(rows), quantum=QUANTUM) for rows in (past, later)
     )
     assert before[0][0] <= after[0][0]
     assert before[1][0] <= after[1][0]
@@ -132,9 +138,11 @@ def test_an_interval_does_not_depend_on_the_jobs_beside_it(count: int, seed: int
     ago = np.arange(50, 0, -1) * HOUR
     past = Outcomes(ago, *chance.exponential(HOUR, (3, 50)), chance.random(50) < 0.7)
     expected, age = chance.exponential(HOUR, (2, count))
-    together = intervals(expected, age, past, quantum=QUANTUM)
+    spread = chance.uniform(0.3, 2, count)
+    together = intervals(Expected(expected, spread), age, past, quantum=QUANTUM)
     one = int(chance.integers(count))
-    alone = intervals(expected[one : one + 1], age[one : one + 1], past, quantum=QUANTUM)
+    mine = slice(one, one + 1)
+    alone = intervals(Expected(expected[mine], spread[mine]), age[mine], past, quantum=QUANTUM)
     assert [side[one] for side in together] == [side[0] for side in alone]
 
 
@@ -143,8 +151,7 @@ def test_jobs_that_still_wait_make_intervals_later_than_the_known_outcomes_alone
     known = [(HOUR, 0.0, 600.0, True)] * 30
     waiting = [(HOUR, 0.0, 4 * HOUR, False)] * 30
     alone, both = (
-        intervals(np.array([HOUR]), np.zeros(1), outcomes(rows), quantum=QUANTUM)
-        for rows in (known, known + waiting)
+        intervals(of(HOUR), np.zeros(1), outcomes(rows), quantum=QUANTUM) for rows in (known, known + waiting)
     )
     assert alone[1][0] < 2 * HOUR
     assert both[1][0] > 5 * HOUR
@@ -153,7 +160,7 @@ def test_jobs_that_still_wait_make_intervals_later_than_the_known_outcomes_alone
 def test_each_outcome_counts_for_forecasts_like_its_own() -> None:
     short, long = (60.0, 0.0, 600.0, True), (100 * HOUR, 0.0, 100 * HOUR, True)
     past = outcomes([short, long] * 900)
-    low, high = intervals(np.array([60.0, 100 * HOUR]), np.zeros(2), past, quantum=QUANTUM)
+    low, high = intervals(of(60.0, 100 * HOUR), np.zeros(2), past, quantum=QUANTUM)
     assert low[0] == pytest.approx(600)
     assert high[1] == pytest.approx(100 * HOUR)
 
@@ -162,7 +169,7 @@ def test_many_forecasts_of_one_day_narrow_intervals_less_than_as_many_of_a_year(
     """Proves that jobs that wait at the same time, whose errors have a common part, do not count as many outcomes."""
     rows = [(10 * HOUR, 0.0, 10 * HOUR, True)] * 300
     day, year = (
-        intervals(np.array([10 * HOUR]), np.zeros(1), outcomes(rows, every=every), quantum=QUANTUM)
+        intervals(of(10 * HOUR), np.zeros(1), outcomes(rows, every=every), quantum=QUANTUM)
         for every in (60.0, 30 * HOUR)
     )
     assert year[0][0] == pytest.approx(year[1][0]) == pytest.approx(10 * HOUR)
@@ -171,13 +178,31 @@ def test_many_forecasts_of_one_day_narrow_intervals_less_than_as_many_of_a_year(
 
 def test_expected_waits_lie_between_those_of_the_futures_and_infinite_ones_count_as_the_horizon() -> None:
     waits = np.array([[100.0, 10.0], [400.0, np.inf]])
-    expected = expected_wait(waits, quantum=QUANTUM, horizon=1e6)
-    assert 100 < expected[0] < 250
-    assert expected[1] == pytest.approx(np.sqrt((10 + QUANTUM) * (1e6 + QUANTUM)) - QUANTUM)
+    expected = expected_of(waits, quantum=QUANTUM, horizon=1e6)
+    assert 100 < expected.wait[0] < 250
+    assert expected.wait[1] == pytest.approx(np.sqrt((10 + QUANTUM) * (1e6 + QUANTUM)) - QUANTUM)
 
 
-def past(*seconds: float, group: int = 1) -> PastRunTimes:
-    return PastRunTimes.of(np.array(seconds), np.full((len(seconds), 1), group, dtype=np.int64))
+def test_an_interval_is_narrower_where_the_futures_agree_until_outcomes_are_known() -> None:
+    agreed, differ, alone = (
+        expected_of(np.array(waits) * HOUR, quantum=QUANTUM, horizon=1e6)
+        for waits in ([[10.0], [10.0], [10.0]], [[1.0], [10.0], [100.0]], [[10.0]])
+    )
+    assert alone.spread[0] == pytest.approx(PRIOR_SPREAD)
+    assert agreed.spread[0] < PRIOR_SPREAD < differ.spread[0]
+    factors = []
+    for rows in ([], [(10 * HOUR, 0.0, 10 * HOUR, True)] * 300):
+        known = outcomes(rows, every=30 * HOUR)
+        sides = (intervals(one, np.zeros(1), known, quantum=QUANTUM) for one in (agreed, differ))
+        factors.append([high[0] / low[0] for low, high in sides])
+    assert factors[0][1] > 4 * factors[0][0] > 4
+    assert factors[1] == pytest.approx([1.0, 1.0])
+
+
+def past(*seconds: float, group: int = 1, running: Sequence[float] = ()) -> PastRunTimes:
+    times = np.array([*seconds, *running])
+    groups = np.full((len(times), 1), group, dtype=np.int64)
+    return PastRunTimes.of(times, groups, np.arange(len(times)) < len(seconds))
 
 
 def samples(history: PastRunTimes, elapsed: float, *, group: int = 1, expected: float = np.nan) -> np.ndarray:
@@ -200,6 +225,24 @@ def test_what_has_run_longer_than_all_before_is_expected_to_run_for_long() -> No
     left = [np.median(samples(history, elapsed)) for elapsed in (1e3, 1e4, 1e5)]
     assert left == sorted(left)
     assert left[-1] > 1e5
+
+
+def test_a_young_cluster_expects_of_its_first_jobs_no_less_than_they_have_run_already() -> None:
+    """Proves that jobs that have not ended count, or the short ones, which end first, would stand for all."""
+    ended, running = [600.0] * 50, [7200.0] * 50
+    assert np.median(samples(past(*ended), 0.0)) == 600
+    assert np.mean(samples(past(*ended, running=running), 0.0) > 7200) == pytest.approx(0.5, abs=0.05)
+
+
+@for_all(st.integers(0, 2**32 - 1), st.floats(0.3, 3))
+def test_jobs_that_still_run_do_not_bias_run_times(seed: int, share: float) -> None:
+    """Proves that the estimate is that of the true run times, although long ones are seen only in part."""
+    chance = np.random.Generator(np.random.PCG64(seed))
+    true, seen = chance.exponential(HOUR, 3000), chance.exponential(HOUR * share, 3000)
+    history = past(*true[true <= seen].tolist(), running=seen[true > seen].tolist())
+    for fraction in (0.2, 0.4):
+        limit = -np.log(1 - fraction) * HOUR
+        assert np.mean(samples(history, 0.0) <= limit) == pytest.approx(fraction, abs=0.06)
 
 
 def test_a_job_starts_when_the_gang_before_it_ends() -> None:
@@ -231,8 +274,24 @@ def test_intervals_of_a_replay_hold_in_wide_bounds_and_better_than_a_naive_estim
 
 
 def test_no_interval_of_a_replay_depends_on_what_came_later() -> None:
-    made = [Made(n, 60.0 * n, 0.0, HOUR, (0.0, 1.0), HOUR * (n % 7)) for n in range(200)]
+    made = [Made(n, 60.0 * n, 0.0, HOUR, PRIOR_SPREAD, (0.0, 1.0), HOUR * (n % 7)) for n in range(200)]
     early = judge(made[:100], quantum=QUANTUM)
     changed = [replace(one, waited=one.waited if one.at + one.waited <= 6000 else 1e6) for one in made]
     for before, after in zip(early, judge(changed, quantum=QUANTUM), strict=False):
         assert (before.earliest, before.latest) == (after.earliest, after.latest)
+
+
+def test_times_of_the_chronus_trace_are_minutes(tmp_path: Path) -> None:
+    """Proves that a replay of its two weeks is not squeezed into six hours."""
+    trace = tmp_path / "chronus/trace_job_Philly_SLO.csv"
+    trace.parent.mkdir()
+    trace.write_text("job_id,user,num_gpu,submit_time,duration,model_name\n0,vc_1,4,20151,60,vgg16\n")
+    assert CHRONUS(tmp_path) == [Row(20151 * 60.0, 4, 3600.0, "vc_1", "vgg16")]
+
+
+def test_forecasts_of_a_random_share_of_jobs_leave_the_replay_as_it_is() -> None:
+    work = workload_of(Trace(generated, 5, 120), Path())
+    every, some = (forecasts_of(work, seed=5, scenarios=1, share=share) for share in (1.0, 0.3))
+    begun = {(one.job, one.at): one.waited for one in every}
+    assert 0 < len(some) < len(every) / 2
+    assert all(begun[one.job, one.at] == one.waited for one in some)
