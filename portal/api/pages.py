@@ -1,23 +1,76 @@
-"""Pages of lists in the API: newest first, each continued before the id of the last object of the page before it."""
+"""Pages of lists in the API: each is continued after the last object of the page before it, which its id names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db.models import Model, QuerySet
+from django.http import QueryDict
+from ninja import Field, Schema
 
-M = TypeVar("M", bound=Model)
+from accounting.core.wording import unknown_choice
+from accounting.models import User
+from portal.api.fields import Line
+from portal.lists.columns import after
+from portal.lists.saved import find_view, views_for
+from portal.lists.work import WorkFilter, WorkList
+from portal.sorting import M
+from scheduling.spec.job_spec import SpecError
 
 
-def page_before(
-    rows: QuerySet[M], filters: Mapping[str, Any], before: int | None, limit: int
+class ListFilters(Schema):
+    """The filters and the order of a list of work."""
+
+    team: Line = Field("", description="Slug of a team.")
+    owner: Line = Field("", description="User name of the owner.")
+    view: Line = Field(
+        "",
+        description="Id or name of a saved view, whose filters apply, too, and whose order applies without `sort`.",
+    )
+    sort: Line = Field(
+        "",
+        description="Column of the list to sort by, such as `name`, `state` or `owner`, with a leading `-` for "
+        "descending order. Objects without a value come last. Without it, the newest comes first.",
+    )
+
+
+def page_of(
+    work: WorkList[M],
+    user: User,
+    filters: ListFilters,
+    before: int | None,
+    limit: int,
+    **more: Any,
 ) -> tuple[list[M], int | None]:
-    """Returns the newest objects with an id below `before`, at most `limit`, and the next `before`.
+    """Returns the objects that match the filters and follow the object with the id `before`, at most `limit`, and the
+    id with which the next page begins; None on the last page.
 
-    `filters` are lookups with their values; those without a value have no effect. The next `before` is None on the last
-    page.
+    `more` are further lookups. Those without a value have no effect. Raises SpecError for an unknown order, and for a
+    view that the user may not see.
     """
-    wanted = {name: value for name, value in {**filters, "pk__lt": before}.items() if value}
-    found = list(rows.filter(**wanted).order_by("-pk")[: limit + 1])
+    wanted = {
+        f"{work.prefix}tenant__slug": filters.team,
+        f"{work.prefix}owner__username": filters.owner,
+        **more,
+    }
+    rows = work.seen(user).filter(**{name: value for name, value in wanted.items() if value})
+    sort = filters.sort
+    if filters.view:
+        chosen = _view(work, user, filters.view)
+        rows, sort = chosen.narrow(rows, work, user), sort or chosen.sort
+    if sort and not work.columns.sorts_by(sort):
+        raise SpecError({"sort": unknown_choice("column", sort, work.columns.sortable)})
+    if sort:
+        order = work.columns.by(sort)
+        rows = (after(rows, order, before) if before else rows).order_by(*order)
+    else:
+        rows = (rows.filter(pk__lt=before) if before else rows).order_by("-pk")
+    found = list(rows[: limit + 1])
     return found[:limit], found[limit - 1].pk if len(found) > limit else None
+
+
+def _view(work: WorkList[Any], user: User, text: str) -> WorkFilter:
+    views = views_for(user, work.name)
+    view = find_view(views, text)
+    if view is None:
+        raise SpecError({"view": unknown_choice("view", text, [one.name for one in views])})
+    return WorkFilter.read(QueryDict(view.query), work)

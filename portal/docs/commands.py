@@ -47,21 +47,21 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "job_files": ("fairlot files list {pk}", "fairlot files get {pk} work/"),
     "job_terminal": ("fairlot shell {pk}",),
     "storage": ("fairlot storage",),
-    "sweeps": ("fairlot sweep list",),
+    "sweeps_views": ("fairlot view list --of sweeps",),
     "sweep_new": ("fairlot sweep create --check --grid lr=0.1,0.01 -f job.yaml",),
     "sweep": ("fairlot sweep show {pk}", "fairlot sweep members {pk}", "fairlot sweep cancel {pk}"),
-    "pipelines": ("fairlot pipeline list",),
+    "pipelines_views": ("fairlot view list --of pipelines",),
     "pipeline_new": ("fairlot pipeline submit pipeline.yaml",),
     "pipeline": ("fairlot pipeline show {pk}", "fairlot pipeline rerun {pk}", "fairlot pipeline cancel {pk}"),
     "job_spec": ("fairlot show {pk} -o yaml", "fairlot clone {pk} --name again"),
-    "sessions": ("fairlot session list",),
+    "sessions_views": ("fairlot view list --of sessions",),
     "session_new": ("fairlot session open -f job.yaml",),
     "session": ("fairlot session show {pk}", "fairlot session keep {pk}", "fairlot session stop {pk}"),
-    "services": ("fairlot service list",),
+    "services_views": ("fairlot view list --of services",),
     "service_new": ("fairlot service create -f job.yaml --replicas 2",),
     "service": ("fairlot service show {pk}", "fairlot service scale {pk} 2", "fairlot service events {pk}"),
     "service_update": ("fairlot service update {pk} -f job.yaml",),
-    "schedules": ("fairlot schedule list",),
+    "schedules_views": ("fairlot view list --of schedules",),
     "schedule_new": ("fairlot schedule create --when '30 2 * * MON-FRI' -f job.yaml",),
     "schedule": ("fairlot schedule show {pk}", "fairlot schedule run {pk}", "fairlot schedule pause {pk}"),
     "cluster": ("fairlot top", "fairlot top --by team --generation A100", "fairlot node list"),
@@ -123,9 +123,23 @@ def _of_team(*words: str) -> Callable[[Query], list[str]]:
     return lambda query: ["fairlot", *words, *_options(query, {"team": "--team"})]
 
 
+def _list_of_work(group: str) -> Callable[[Query], list[str]]:
+    def words(query: Query) -> list[str]:
+        owner = "" if query.get("owner") == "me" else query.get("owner", "")
+        options = {"owner": "--owner", "team": "--team", "sort": "--sort", "view": "--view"}
+        return ["fairlot", group, "list", *_options(dict(query.items()) | {"owner": owner}, options)]
+
+    return words
+
+
 # Pages whose command depends on the query of the address.
 BY_QUERY: dict[str, Callable[[Query], list[str]]] = {
     "jobs": _list_of_jobs,
+    "sweeps": _list_of_work("sweep"),
+    "pipelines": _list_of_work("pipeline"),
+    "services": _list_of_work("service"),
+    "schedules": _list_of_work("schedule"),
+    "sessions": _list_of_work("session"),
     "share": _of_team("share"),
     "trades": _of_team("trades"),
     "usage": _of_team("usage"),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from django.db.models import Count
 
-from accounting.models import Tenant, User
+from accounting.models import User
 from portal.jobs.filters import GROUPS, JobFilter, of_generation, states_of
-from portal.lists.facets import Facet, facet
+from portal.lists.facets import Facet, facet, facets_of_states
 from scheduling.models import Job, JobLabel
 from scheduling.models.jobs import JobQuerySet
 
@@ -53,43 +52,17 @@ def _state_team_and_owner(user: User, chosen: JobFilter) -> list[Facet]:
         .annotate(number=Count("pk"))
         .values_list("state", "tenant", "owner", "number")
     )
-    teams = {one.pk: one for one in Tenant.objects.filter(pk__in={row[1] for row in rows})}
-    owners = dict(User.objects.filter(pk__in={row[2] for row in rows}).values_list("pk", "username"))
-    states = states_of(chosen.state) if chosen.state else None
-    inside = _subtree(user, chosen.team) if chosen.team else None
-    owner = user.get_username() if chosen.owner == "me" else chosen.owner
-    by_state: Counter[str] = Counter()
-    by_team: Counter[int] = Counter()
-    by_owner: Counter[str] = Counter()
-    for state, team, of, number in rows:
-        fits = (
-            states is None or state in states,
-            inside is None or team in inside,
-            not owner or owners[of] == owner,
-        )
-        if fits[1] and fits[2]:
-            by_state[HOLDING if state in Job.HOLDING else state] += number
-        if fits[0] and fits[2]:
-            by_team[team] += number
-        if fits[0] and fits[1]:
-            by_owner[owners[of]] += number
-    labels = dict(Job.State.choices) | {HOLDING: GROUPS[HOLDING][0]}
-    below = {
-        one.pk: sum(by_team[other.pk] for other in teams.values() if other.path.startswith(one.path))
-        for one in teams.values()
-    }
-    facets = (
-        ("state", "State", [(one, labels[one], by_state[one]) for one in by_state], [chosen.state]),
-        ("team", "Team", [(one.slug, one.name, below[one.pk]) for one in teams.values()], [chosen.team]),
-        ("owner", "Owner", [(one, one, by_owner[one]) for one in by_owner], [owner]),
+    return facets_of_states(
+        user,
+        rows,
+        dict(Job.State.choices) | {HOLDING: GROUPS[HOLDING][0]},
+        state=chosen.state,
+        team=chosen.team,
+        owner=chosen.owner,
+        meant=states_of(chosen.state),
+        group=lambda state: HOLDING if state in Job.HOLDING else state,
+        of_newest=_cap(sum(row[3] for row in rows)),
     )
-    cap = _cap(sum(row[3] for row in rows))
-    return [facet(*one, of_newest=cap) for one in facets]
-
-
-def _subtree(user: User, slug: str) -> set[int]:
-    roots = Tenant.objects.visible_to(user).filter(slug=slug).values("pk")
-    return set(Tenant.objects.subtree_of(roots).values_list("pk", flat=True))
 
 
 def _generations(user: User, chosen: JobFilter, names: Sequence[str]) -> Facet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.db.models.expressions import OrderBy
@@ -19,10 +20,11 @@ class Column:
     """A column of a list.
 
     - `label`: its heading.
-    - `by`: what sorts the rows by this column.
+    - `by`: what sorts the rows by this column; empty if nothing does.
     - `style`: a CSS class of its heading.
     - `is_usual`: whether it is shown to readers who have chosen no columns.
     - `is_fixed`: whether it is always shown.
+    - `cell`: returns what a row has in this column, as portal/lists/cells.py describes; None if the page renders it.
     """
 
     label: str
@@ -30,6 +32,7 @@ class Column:
     style: str = ""
     is_usual: bool = True
     is_fixed: bool = False
+    cell: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -49,16 +52,22 @@ class Columns:
         return self.known.get(key) or (self.derive(key) if len(key) <= LONGEST_COLUMN else None)
 
     def sorts_by(self, sort: str) -> bool:
-        """Returns whether `sort` names a column, with a leading "-" for descending order."""
-        return self.find(sort.removeprefix("-")) is not None
+        """Returns whether `sort` names a column that sorts, with a leading "-" for descending order."""
+        column = self.find(sort.removeprefix("-"))
+        return column is not None and bool(column.by)
 
     def by(self, sort: str) -> list[OrderBy]:
         """Returns the arguments of `order_by` for a column that `sorts_by` accepts."""
         key = sort.removeprefix("-")
         column = self.find(key)
-        if column is None:
+        if column is None or not column.by:
             raise KeyError(key)
         return Sorting({key: column.by}, usual=key, last=self.last).by(sort)
+
+    @property
+    def sortable(self) -> list[str]:
+        """Returns the keys of the columns in `known` that sort."""
+        return [key for key, column in self.known.items() if column.by]
 
     @property
     def usual(self) -> tuple[str, ...]:

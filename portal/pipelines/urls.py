@@ -1,9 +1,10 @@
 from django.urls import path
 
 from portal.pipelines import editing, views
+from portal.pipelines.listing import PIPELINES
 
 urlpatterns = [
-    path("pipelines/", views.pipelines, name="pipelines"),
+    *PIPELINES.urls,
     path("pipelines/new/", editing.new, name="pipeline_new"),
     path("pipelines/<int:pk>/", views.pipeline, name="pipeline"),
     path("pipelines/<int:pk>/cancel/", views.cancel, name="pipeline_cancel"),

@@ -1,4 +1,5 @@
-"""The list of pipelines, the page of a pipeline, and its actions. The form is in portal/pipelines/editing.py."""
+"""The page of a pipeline, and its actions. The list is in portal/pipelines/listing.py, the form in
+portal/pipelines/editing.py."""
 
 from __future__ import annotations
 
@@ -9,27 +10,12 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.forms.posting import tell
 from portal.fragments import render_page
-from portal.lists.pages import list_page
 from portal.pipelines.graph import draw
-from portal.sorting import Names, Sorting
+from portal.pipelines.listing import label_of
 from portal.user_request import UserRequest
 from scheduling.models import Pipeline, PipelineStep, StepNeed
 from scheduling.pipelines.actions import cancel_pipeline, definition_of, run_again
 
-SORTING = Sorting(
-    {
-        "created": ("created_at",), "name": (Names("name"),), "state": ("state",),
-        "team": (Names("tenant__name"),), "owner": (Names("owner__username"),),
-    },
-    usual="-created",
-)  # fmt: skip
-# Tone and icon of each state's chip.
-STATES = {
-    "running": ("info", "play"),
-    "succeeded": ("good", "check-circle"),
-    "failed": ("bad", "x-circle"),
-    "cancelled": ("muted", "slash"),
-}
 STEP_STATES = {
     "pending": ("warn", "clock"),
     "active": ("info", "play"),
@@ -39,16 +25,6 @@ STEP_STATES = {
     "skipped": ("muted", "slash"),
 }
 WHEN = {"success": "", "failure": "if it fails", "always": "however it ends"}
-
-
-@require_safe
-def pipelines(request: UserRequest) -> HttpResponse:
-    """Lists the pipelines of the user's teams, by default the newest first."""
-    found = Pipeline.objects.visible_to(request.user)
-    found = found.select_related("tenant", "owner")
-    context = list_page(request, found, SORTING)
-    context["rows"] = [(one, _chip_of(one), _counts(one)) for one in context["page"]]
-    return render_page(request, "pipelines/list.html", context)
 
 
 @require_safe
@@ -63,7 +39,7 @@ def pipeline(request: UserRequest, pk: int) -> HttpResponse:
     ended = shown.ended_at is not None
     context = {
         "pipeline": shown,
-        "chip": _chip_of(shown),
+        "chip": label_of(shown),
         "counts": _counts(shown),
         "graph": draw(steps, links),
         "rows": [(step, _chip_of_step(step), [_need(need) for need in step.needs.all()]) for step in steps],
@@ -110,13 +86,6 @@ def _need(need: StepNeed) -> tuple[str, str, str]:
     link = f"#step-{need.on.name}" if need.on else reverse("job", args=[need.job_id])
     files = "" if need.files else "without its files"
     return need.label, link, ", ".join(filter(None, (WHEN[need.when], files)))
-
-
-def _chip_of(shown: Pipeline) -> tuple[str, str, str]:
-    label, (tone, icon) = shown.get_state_display(), STATES[shown.state]
-    if shown.ended_at is None and shown.state == Pipeline.State.CANCELLED:
-        label = "Cancelling"
-    return label, tone, icon
 
 
 def _chip_of_step(step: PipelineStep) -> tuple[str, str, str]:

@@ -1,9 +1,10 @@
 from django.urls import path
 
 from portal.schedules import editing, views
+from portal.schedules.listing import SCHEDULES
 
 urlpatterns = [
-    path("schedules/", views.schedules, name="schedules"),
+    *SCHEDULES.urls,
     path("schedules/new/", editing.new, name="schedule_new"),
     path("schedules/preview/", editing.preview, name="schedule_preview"),
     path("schedules/<int:pk>/", views.schedule, name="schedule"),

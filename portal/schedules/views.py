@@ -1,4 +1,5 @@
-"""The list of schedules, the page of a schedule, and its actions. The form is in portal/schedules/editing.py."""
+"""The page of a schedule, and its actions. The list is in portal/schedules/listing.py, the form in
+portal/schedules/editing.py."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import uuid
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.db.models import Case, F, OuterRef, QuerySet, Subquery, When
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
@@ -17,40 +18,16 @@ from accounting.core.errors import NotAllowed, Refused
 from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.detail import yaml_of
-from portal.lists.pages import list_page
 from portal.schedules.timing import preview_of
-from portal.sorting import Names, Since, Sorting
 from portal.user_request import UserRequest
-from scheduling.models import Schedule, ScheduleRun
+from scheduling.models import Schedule
 from scheduling.schedules.actions import delete_schedule, pause_schedule, resume_schedule
 from scheduling.schedules.schedule_runs import run_schedule_now
 from scheduling.spec.job_spec import SpecError
 from scheduling.timetable import TimetableError
 
 RUNS_PER_PAGE = 50
-# A paused schedule has no next run, although `next_due_at` keeps its value.
-NEXT = Case(When(paused_at=None, then=F("next_due_at")))
 REFUSALS = (NotAllowed, Refused, SpecError)
-SORTING = Sorting(
-    {
-        "next": (NEXT,), "name": (Names("name"),), "state": (Since("paused_at"), NEXT), "when": ("expression",),
-        "team": (Names("tenant__name"), NEXT), "owner": (Names("owner__username"), NEXT),
-    },
-    usual="next",
-)  # fmt: skip
-
-
-@require_safe
-def schedules(request: UserRequest) -> HttpResponse:
-    """Lists the schedules of the user's teams. By default, the schedule with the earliest next run comes first."""
-    found = Schedule.objects.visible_to(request.user).kept()
-    latest = ScheduleRun.objects.filter(schedule=OuterRef("pk")).order_by("-id").values("pk")[:1]
-    found = found.annotate(latest=Subquery(latest)).select_related("tenant", "owner", "cluster")
-    context = list_page(request, found, SORTING)
-    page = context["page"]
-    runs = ScheduleRun.objects.in_bulk([one.latest for one in page if one.latest])
-    context["rows"] = [(one, runs.get(one.latest)) for one in page]
-    return render_page(request, "schedules/list.html", context)
 
 
 @require_safe

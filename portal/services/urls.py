@@ -1,9 +1,10 @@
 from django.urls import path
 
 from portal.services import editing, views
+from portal.services.listing import SERVICES
 
 urlpatterns = [
-    path("services/", views.services, name="services"),
+    *SERVICES.urls,
     path("services/new/", editing.new, name="service_new"),
     path("services/<int:pk>/", views.service, name="service"),
     path("services/<int:pk>/open/", views.enter, name="service_open"),

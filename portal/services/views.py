@@ -1,4 +1,5 @@
-"""The list of services, the page of a service, and its actions. The form is in portal/services/editing.py."""
+"""The page of a service, and its actions. The list is in portal/services/listing.py, the form in
+portal/services/editing.py."""
 
 from __future__ import annotations
 
@@ -20,12 +21,10 @@ from portal.access import posted_from
 from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
-from portal.lists.pages import list_page
 from portal.services import detail
 from portal.services.rules import Rules
 from portal.sessions import hosts
 from portal.sessions.visits import invite_to_service, may_use
-from portal.sorting import Names, Since, Sorting
 from portal.user_request import UserRequest
 from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.leases.interruptions import of_service
@@ -35,26 +34,6 @@ from scheduling.spec.job_spec import SpecError
 
 REPLICAS_PER_PAGE = 50
 EVENTS_SHOWN = 30
-SORTING = Sorting(
-    {
-        "name": (Names("name"),), "state": (Since("stopped_at"), "ready"), "ready": ("ready",),
-        "revision": ("current__number",),
-        "team": (Names("tenant__name"), Names("name")), "owner": (Names("owner__username"), Names("name")),
-    },
-    usual="name",
-)  # fmt: skip
-
-
-@require_safe
-def services(request: UserRequest) -> HttpResponse:
-    """Lists the services of the user's teams."""
-    found = Service.objects.visible_to(request.user).kept().with_counts()
-    found = found.select_related("tenant", "owner", "cluster", "current")
-    context = list_page(request, found, SORTING)
-    page = context["page"]
-    costs = detail.costs_of(page, request.user)
-    context["rows"] = [(one, detail.status_of(one), costs.get(one.pk, [])) for one in page]
-    return render_page(request, "services/list.html", context)
 
 
 @require_safe

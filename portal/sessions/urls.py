@@ -1,9 +1,10 @@
 from django.urls import path
 
 from portal.sessions import editing, views
+from portal.sessions.listing import SESSIONS
 
 urlpatterns = [
-    path("sessions/", views.sessions, name="sessions"),
+    *SESSIONS.urls,
     path("sessions/new/", editing.new, name="session_new"),
     path("sessions/<int:pk>/", views.session, name="session"),
     path("sessions/<int:pk>/open/", views.enter, name="session_open"),

@@ -1,4 +1,5 @@
-"""The list of sessions, the page of a session, and its actions. The form is in portal/sessions/editing.py."""
+"""The page of a session, and its actions. The list is in portal/sessions/listing.py, the form in
+portal/sessions/editing.py."""
 
 from __future__ import annotations
 
@@ -17,10 +18,8 @@ from portal import interruptions
 from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
-from portal.lists.pages import list_page
 from portal.sessions import detail, hosts
 from portal.sessions.visits import invite
-from portal.sorting import Names, Sorting
 from portal.user_request import UserRequest
 from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.jobs.entering import may_enter
@@ -29,23 +28,6 @@ from scheduling.models import Session
 from scheduling.sessions.actions import base_url, keep_session, stop_session
 
 EVENTS_SHOWN = 30
-SORTING = Sorting(
-    {
-        "latest": ("pk",), "name": (Names("job__name"),), "state": ("job__state",),
-        "team": (Names("job__tenant__name"),), "owner": (Names("job__owner__username"),),
-    },
-    usual="-latest",
-)  # fmt: skip
-
-
-@require_safe
-def sessions(request: UserRequest) -> HttpResponse:
-    """Shows the sessions of the user's teams, latest first, including ended sessions."""
-    found = Session.objects.visible_to(request.user)
-    found = found.select_related("job__tenant", "job__owner", "job__cluster")
-    context = list_page(request, found, SORTING, owner="job__owner")
-    context["rows"] = detail.details_of(context["page"], request.user)
-    return render_page(request, "sessions/list.html", context)
 
 
 @require_safe

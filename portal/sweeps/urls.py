@@ -1,9 +1,10 @@
 from django.urls import path
 
 from portal.sweeps import editing, views
+from portal.sweeps.listing import SWEEPS
 
 urlpatterns = [
-    path("sweeps/", views.sweeps, name="sweeps"),
+    *SWEEPS.urls,
     path("sweeps/new/", editing.new, name="sweep_new"),
     path("sweeps/preview/", editing.preview, name="sweep_preview"),
     path("sweeps/<int:pk>/", views.sweep, name="sweep"),

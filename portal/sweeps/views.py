@@ -1,4 +1,5 @@
-"""The list of sweeps, the page of a sweep, and its actions. The form is in portal/sweeps/editing.py."""
+"""The page of a sweep, and its actions. The list is in portal/sweeps/listing.py, the form in
+portal/sweeps/editing.py."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.forms.posting import tell
 from portal.fragments import render_page
-from portal.lists.pages import list_page
 from portal.reports.formats.answers import csv_answer
-from portal.sorting import Names, Sorting
+from portal.sorting import Sorting
 from portal.sweeps.chart import draw
+from portal.sweeps.listing import label_of
 from portal.user_request import UserRequest
 from scheduling.models import Sweep, SweepMember
 from scheduling.spec.job_spec import dump_stored
@@ -26,20 +27,6 @@ from scheduling.sweeps.tables import METRIC, PARAMETER, best_of, csv_of, express
 
 MEMBERS_PER_PAGE = 50
 MOST_METRICS = 8  # columns of the table; the CSV file has all
-SORTING = Sorting(
-    {
-        "created": ("created_at",), "name": (Names("name"),), "state": ("state",), "size": ("size",),
-        "team": (Names("tenant__name"),), "owner": (Names("owner__username"),),
-    },
-    usual="-created",
-)  # fmt: skip
-# Tone and icon of each state's chip.
-STATES = {
-    "running": ("info", "play"),
-    "finished": ("good", "check-circle"),
-    "stopped": ("good", "to-end"),
-    "cancelled": ("muted", "slash"),
-}
 MEMBER_STATES = {
     "pending": ("warn", "clock"),
     "active": ("info", "play"),
@@ -48,16 +35,6 @@ MEMBER_STATES = {
     "cancelled": ("muted", "slash"),
     "skipped": ("muted", "slash"),
 }
-
-
-@require_safe
-def sweeps(request: UserRequest) -> HttpResponse:
-    """Lists the sweeps of the user's teams, by default the newest first."""
-    found = Sweep.objects.visible_to(request.user).defer("spec", "parameters")
-    found = found.select_related("tenant", "owner")
-    context = list_page(request, found, SORTING)
-    context["rows"] = [(one, _chip_of(one), _counts(one)) for one in context["page"]]
-    return render_page(request, "sweeps/list.html", context)
 
 
 @require_safe
@@ -74,7 +51,7 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
     best = best_of(shown)
     context = {
         "sweep": shown,
-        "chip": _chip_of(shown),
+        "chip": label_of(shown),
         "counts": _counts(shown),
         "state": state,
         "sort": sorting.chosen(request.GET),
@@ -168,13 +145,6 @@ def _row(shown: Sweep, member: SweepMember, metrics: list[str]) -> dict[str, Any
 def _metric_text(value: float) -> str:
     """Returns a metric with six significant digits, in the notation in which programs print it."""
     return f"{float(value):.6g}"
-
-
-def _chip_of(shown: Sweep) -> tuple[str, str, str]:
-    label, (tone, icon) = shown.get_state_display(), STATES[shown.state]
-    if shown.ended_at is None and shown.state == Sweep.State.CANCELLED:
-        label = "Cancelling"
-    return label, tone, icon
 
 
 def _counts(shown: Sweep) -> list[tuple[str, str, int]]:

@@ -346,7 +346,9 @@ def change_job(
     )
 
 
-def list_views(*, list: Literal["jobs"] | None = None) -> Call[list[answers.View]]:
+def list_views(
+    *, list: Literal["jobs", "sweeps", "pipelines", "services", "schedules", "sessions"] | None = None
+) -> Call[list[answers.View]]:
     """Returns the views of a list that the caller may open: the caller's own ones, and those of the caller's teams."""
     return Call("GET", "/views", query=given(list=list))
 
@@ -355,7 +357,7 @@ def save_view(
     *,
     name: str,
     query: str,
-    list: Literal["jobs"] | Unset = UNSET,
+    list: Literal["jobs", "sweeps", "pipelines", "services", "schedules", "sessions"] | Unset = UNSET,
     team: str | Unset = UNSET,
     is_default: bool | Unset = UNSET,
 ) -> Call[answers.View]:
@@ -446,14 +448,20 @@ def list_sweeps(
     *,
     team: str | None = None,
     owner: str | None = None,
+    view: str | None = None,
+    sort: str | None = None,
     state: Literal["running", "finished", "stopped", "cancelled"] | None = None,
     before: int | None = None,
     page_size: int | None = None,
 ) -> Pages[answers.Sweep]:
-    """Returns one page of the sweeps of the caller's teams, newest first."""
+    """Returns one page of the sweeps of the caller's teams, newest first or in the order of `sort`."""
     return Pages(
         Call(
-            "GET", "/sweeps", query=given(team=team, owner=owner, state=state, before=before, limit=page_size)
+            "GET",
+            "/sweeps",
+            query=given(
+                team=team, owner=owner, view=view, sort=sort, state=state, before=before, limit=page_size
+            ),
         ),
         "before",
     )
@@ -575,16 +583,20 @@ def list_pipelines(
     *,
     team: str | None = None,
     owner: str | None = None,
+    view: str | None = None,
+    sort: str | None = None,
     state: Literal["running", "succeeded", "failed", "cancelled"] | None = None,
     before: int | None = None,
     page_size: int | None = None,
 ) -> Pages[answers.Pipeline]:
-    """Returns one page of the pipelines of the caller's teams, newest first."""
+    """Returns one page of the pipelines of the caller's teams, newest first or in the order of `sort`."""
     return Pages(
         Call(
             "GET",
             "/pipelines",
-            query=given(team=team, owner=owner, state=state, before=before, limit=page_size),
+            query=given(
+                team=team, owner=owner, view=view, sort=sort, state=state, before=before, limit=page_size
+            ),
         ),
         "before",
     )
@@ -790,12 +802,21 @@ def list_services(
     *,
     team: str | None = None,
     owner: str | None = None,
+    view: str | None = None,
+    sort: str | None = None,
     before: int | None = None,
     page_size: int | None = None,
 ) -> Pages[answers.Service]:
-    """Returns one page of the services of the caller's teams, newest first, without removed services."""
+    """Returns one page of the services of the caller's teams, newest first or in the order of `sort`.
+
+    Removed services are left out.
+    """
     return Pages(
-        Call("GET", "/services", query=given(team=team, owner=owner, before=before, limit=page_size)),
+        Call(
+            "GET",
+            "/services",
+            query=given(team=team, owner=owner, view=view, sort=sort, before=before, limit=page_size),
+        ),
         "before",
     )
 
@@ -908,12 +929,21 @@ def list_sessions(
     *,
     team: str | None = None,
     owner: str | None = None,
+    view: str | None = None,
+    sort: str | None = None,
     before: int | None = None,
     page_size: int | None = None,
 ) -> Pages[answers.Session]:
-    """Returns one page of the sessions of the caller's teams, newest first, including ended sessions."""
+    """Returns one page of the sessions of the caller's teams, newest first or in the order of `sort`.
+
+    Ended sessions are included.
+    """
     return Pages(
-        Call("GET", "/sessions", query=given(team=team, owner=owner, before=before, limit=page_size)),
+        Call(
+            "GET",
+            "/sessions",
+            query=given(team=team, owner=owner, view=view, sort=sort, before=before, limit=page_size),
+        ),
         "before",
     )
 
@@ -971,12 +1001,21 @@ def list_schedules(
     *,
     team: str | None = None,
     owner: str | None = None,
+    view: str | None = None,
+    sort: str | None = None,
     before: int | None = None,
     page_size: int | None = None,
 ) -> Pages[answers.Schedule]:
-    """Returns one page of the schedules of the caller's teams, newest first, without deleted schedules."""
+    """Returns one page of the schedules of the caller's teams, newest first or in the order of `sort`.
+
+    Deleted schedules are left out.
+    """
     return Pages(
-        Call("GET", "/schedules", query=given(team=team, owner=owner, before=before, limit=page_size)),
+        Call(
+            "GET",
+            "/schedules",
+            query=given(team=team, owner=owner, view=view, sort=sort, before=before, limit=page_size),
+        ),
         "before",
     )
 

@@ -14,12 +14,15 @@ from portal.api.lists import schemas
 from portal.jobs.filters import PARAMETERS
 from portal.lists.choices import choice_of
 from portal.lists.saved import kept_text, remove_view, save_view, views_for
+from portal.lists.work import PARAMETERS as PARAMETERS_OF_WORK
 from portal.models import SavedView
 from portal.user_request import ApiRequest
 
 router = Router(tags=["Views"])
 # By list: what a view keeps of the list's address.
-KEPT = {"jobs": PARAMETERS}
+KEPT = {"jobs": PARAMETERS} | dict.fromkeys(
+    ("sweeps", "pipelines", "services", "schedules", "sessions"), PARAMETERS_OF_WORK
+)
 
 
 @router.get("/views", response=list[schemas.View], url_name="views")

@@ -9,7 +9,7 @@ from ninja import Field, Schema
 
 from portal.api.fields import Flag, Line
 
-Listed = Literal["jobs"]
+Listed = Literal["jobs", "sweeps", "pipelines", "services", "schedules", "sessions"]
 
 
 class ViewFilters(Schema):

@@ -11,8 +11,9 @@ from ninja.responses import Status
 
 from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
-from portal.api.pages import page_before
+from portal.api.pages import page_of
 from portal.api.pipelines import schemas
+from portal.pipelines.listing import PIPELINES
 from portal.user_request import ApiRequest
 from scheduling.models import Pipeline, PipelineStep
 from scheduling.pipelines.actions import cancel_pipeline, create_pipeline, definition_of, run_again
@@ -37,14 +38,8 @@ def list_pipelines(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns one page of the pipelines of the caller's teams, newest first."""
-    seen = Pipeline.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
-    wanted = {
-        "tenant__slug": filters.team,
-        "owner__username": filters.owner,
-        "state": filters.state,
-    }
-    found, following = page_before(seen, wanted, before, limit)
+    """Returns one page of the pipelines of the caller's teams, newest first or in the order of `sort`."""
+    found, following = page_of(PIPELINES, request.auth, filters, before, limit, state=filters.state)
     return {"items": [show(pipeline) for pipeline in found], "next": following}
 
 

@@ -9,6 +9,7 @@ from ninja import Field, Schema
 from pydantic import ConfigDict
 
 from portal.api.fields import Flag, Line
+from portal.api.pages import ListFilters
 
 DEFINITION: dict[str, Any] = {
     "name": "digits",
@@ -107,9 +108,7 @@ class PipelineInFull(Pipeline):
     definition: str = Field(description="The definition as YAML, to create the same pipeline again.")
 
 
-class PipelineFilters(Schema):
-    team: Line = Field("", description="Slug of a team.")
-    owner: Line = Field("", description="User name of the owner.")
+class PipelineFilters(ListFilters):
     state: PipelineState | None = None
 
 

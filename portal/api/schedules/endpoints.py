@@ -12,9 +12,10 @@ from ninja.responses import Status
 from accounting.core.clock import now_from_database
 from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
-from portal.api.pages import page_before
+from portal.api.pages import ListFilters, page_of
 from portal.api.schedules import schemas
 from portal.api.versions import IfMatch, versions_in
+from portal.schedules.listing import SCHEDULES
 from portal.user_request import ApiRequest
 from scheduling.core.run_texts import run_text_of
 from scheduling.models import Cluster, Schedule, ScheduleRun
@@ -47,14 +48,15 @@ def visible_schedule(request: ApiRequest, schedule_id: int) -> Schedule:
 @router.get("/schedules", response=schemas.SchedulePage, url_name="schedules")
 def list_schedules(
     request: ApiRequest,
-    filters: Query[schemas.ScheduleFilters],
+    filters: Query[ListFilters],
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns one page of the schedules of the caller's teams, newest first, without deleted schedules."""
-    seen = Schedule.objects.visible_to(request.auth).kept().select_related("tenant", "owner", "cluster")
-    wanted = {"tenant__slug": filters.team, "owner__username": filters.owner}
-    found, following = page_before(seen, wanted, before, limit)
+    """Returns one page of the schedules of the caller's teams, newest first or in the order of `sort`.
+
+    Deleted schedules are left out.
+    """
+    found, following = page_of(SCHEDULES, request.auth, filters, before, limit)
     return {"items": [show(schedule) for schedule in found], "next": following}
 
 

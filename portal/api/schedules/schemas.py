@@ -84,11 +84,6 @@ class ScheduleInFull(Schedule):
     next_runs: list[datetime]
 
 
-class ScheduleFilters(Schema):
-    team: Line = Field("", description="Slug of a team.")
-    owner: Line = Field("", description="User name of the owner.")
-
-
 class SchedulePage(Schema):
     """A page of schedules, newest first.
 

@@ -13,7 +13,7 @@ from ninja.responses import Status
 from portal import interruptions
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
-from portal.api.pages import page_before
+from portal.api.pages import ListFilters, page_of
 from portal.api.services import schemas
 from portal.api.versions import IfMatch, versions_in
 from portal.jobs.failure import failure_of
@@ -26,6 +26,7 @@ from portal.services.detail import (
     status_of,
     troubles_of,
 )
+from portal.services.listing import SERVICES
 from portal.sessions import hosts
 from portal.user_request import ApiRequest
 from scheduling.core.event_texts import end_text_of
@@ -52,15 +53,15 @@ def visible_service(request: ApiRequest, service_id: int) -> Service:
 @router.get("/services", response=schemas.ServicePage, url_name="services")
 def list_services(
     request: ApiRequest,
-    filters: Query[schemas.ServiceFilters],
+    filters: Query[ListFilters],
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns one page of the services of the caller's teams, newest first, without removed services."""
-    seen = Service.objects.visible_to(request.auth).kept().with_counts()
-    seen = seen.select_related("tenant", "owner", "cluster", "current", "good")
-    wanted = {"tenant__slug": filters.team, "owner__username": filters.owner}
-    found, following = page_before(seen, wanted, before, limit)
+    """Returns one page of the services of the caller's teams, newest first or in the order of `sort`.
+
+    Removed services are left out.
+    """
+    found, following = page_of(SERVICES, request.auth, filters, before, limit)
     members = members_by_service(found)
     items = [show(service, members.get(service.pk, [])) for service in found]
     return {"items": items, "next": following}

@@ -8,7 +8,7 @@ from typing import Any
 from ninja import Field, Schema
 from pydantic import ConfigDict
 
-from portal.api.fields import Flag, Line, Whole
+from portal.api.fields import Flag, Whole
 from portal.api.jobs.schemas import NewJob, Spec
 from portal.api.versions import VERSION
 
@@ -155,11 +155,6 @@ class ServiceInFull(Service):
     expected_back_at: datetime | None = Field(
         description="Time by which the first waiting replica is expected to start; null if unknown."
     )
-
-
-class ServiceFilters(Schema):
-    team: Line = Field("", description="Slug of a team.")
-    owner: Line = Field("", description="User name of the owner.")
 
 
 class ServicePage(Schema):

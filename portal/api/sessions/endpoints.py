@@ -13,11 +13,11 @@ from ninja.responses import Status
 from portal import interruptions
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
-from portal.api.pages import page_before
-from portal.api.services.schemas import ServiceFilters
+from portal.api.pages import ListFilters, page_of
 from portal.api.sessions import schemas
 from portal.jobs.failure import failure_of
 from portal.sessions.detail import SessionDetail, details_of
+from portal.sessions.listing import SESSIONS
 from portal.user_request import ApiRequest
 from scheduling.core.event_texts import end_text_of
 from scheduling.leases.interruptions import back_by, of_session
@@ -39,14 +39,15 @@ def visible_session(request: ApiRequest, session_id: int) -> Session:
 @router.get("/sessions", response=schemas.SessionPage, url_name="sessions")
 def list_sessions(
     request: ApiRequest,
-    filters: Query[ServiceFilters],
+    filters: Query[ListFilters],
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns one page of the sessions of the caller's teams, newest first, including ended sessions."""
-    wanted = {"job__tenant__slug": filters.team, "job__owner__username": filters.owner}
-    seen = Session.objects.visible_to(request.auth).select_related(*RELATED)
-    found, following = page_before(seen, wanted, before, limit)
+    """Returns one page of the sessions of the caller's teams, newest first or in the order of `sort`.
+
+    Ended sessions are included.
+    """
+    found, following = page_of(SESSIONS, request.auth, filters, before, limit)
     return {"items": [show(detail) for detail in details_of(found, request.auth)], "next": following}
 
 

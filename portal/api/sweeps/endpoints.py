@@ -13,9 +13,10 @@ from ninja.responses import Status
 
 from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
-from portal.api.pages import page_before
+from portal.api.pages import page_of
 from portal.api.sweeps import schemas
 from portal.reports.formats.answers import csv_answer
+from portal.sweeps.listing import SWEEPS
 from portal.user_request import ApiRequest
 from scheduling.models import Sweep, SweepMember
 from scheduling.sweeps.actions import Rules, cancel_sweep, create_sweep, preview_sweep, run_failed_again
@@ -40,14 +41,8 @@ def list_sweeps(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns one page of the sweeps of the caller's teams, newest first."""
-    seen = Sweep.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
-    wanted = {
-        "tenant__slug": filters.team,
-        "owner__username": filters.owner,
-        "state": filters.state,
-    }
-    found, following = page_before(seen.defer("spec", "parameters"), wanted, before, limit)
+    """Returns one page of the sweeps of the caller's teams, newest first or in the order of `sort`."""
+    found, following = page_of(SWEEPS, request.auth, filters, before, limit, state=filters.state)
     return {"items": [show(sweep) for sweep in found], "next": following}
 
 

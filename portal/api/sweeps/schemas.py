@@ -10,6 +10,7 @@ from pydantic import ConfigDict
 
 from portal.api.fields import Flag, Line, Number, Whole
 from portal.api.jobs.schemas import NewJob
+from portal.api.pages import ListFilters
 
 EXAMPLE: dict[str, Any] = {
     "spec": {"name": "tune", "command": "python train.py --lr {lr} --depth {depth}", "generations": ["A100"]},
@@ -127,9 +128,7 @@ class SweepInFull(Sweep):
     best: SweepMember | None = Field(description="Member with the best value of `metric`.")
 
 
-class SweepFilters(Schema):
-    team: Line = Field("", description="Slug of a team.")
-    owner: Line = Field("", description="User name of the owner.")
+class SweepFilters(ListFilters):
     state: SweepState | None = None
 
 

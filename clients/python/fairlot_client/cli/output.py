@@ -75,6 +75,22 @@ def limit_options(command: Callable[P, R]) -> Callable[P, R]:
     )(command)
 
 
+def list_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Adds the options of lists of work: filters, saved view, order, and number of rows."""
+    for option in (
+        click.option(
+            "--sort",
+            metavar="COLUMN",
+            help="Sort by this column, such as name; -COLUMN for descending order.",
+        ),
+        click.option("--view", help="Only those of this saved view, given by its name or id, in its order."),
+        click.option("-u", "--owner", help="Only those of this user."),
+        click.option("-t", "--team", help="Only those of this team."),
+    ):
+        command = option(command)
+    return limit_options(command)
+
+
 def taken(items: Iterable[R], limit: int, everything: bool) -> list[R]:
     """Returns the first items of a list, and says so if there are more."""
     if everything:

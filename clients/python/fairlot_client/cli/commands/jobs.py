@@ -347,15 +347,26 @@ VIEWS: list[Column] = [
 
 @click.group()
 def view() -> None:
-    """Saved views of the list of jobs."""
+    """Saved views of lists: of jobs, sweeps, pipelines, services, schedules and sessions."""
+
+
+OF_LIST = click.option(
+    "--of",
+    "listed",
+    type=click.Choice(["jobs", "sweeps", "pipelines", "services", "schedules", "sessions"]),
+    default="jobs",
+    show_default=True,
+    help="The list.",
+)
 
 
 @view.command("list")
+@OF_LIST
 @output_option
 @with_app
-def list_views(app: App) -> None:
+def list_views(app: App, listed: Any) -> None:
     """List your views and those of your teams. Use one: fairlot list --view NAME."""
-    show_rows(app, app.client.list_views(), VIEWS)
+    show_rows(app, app.client.list_views(list=listed), VIEWS)
 
 
 @view.command("save")
@@ -363,18 +374,20 @@ def list_views(app: App) -> None:
 @click.argument("query")
 @click.option("-t", "--team", default="", help="Share the view with this team, which you manage.")
 @click.option("--first", "is_default", is_flag=True, help="The list in the portal opens with this view.")
+@OF_LIST
 @output_option
 @with_app
-def save_view(app: App, name: str, query: str, team: str, is_default: bool) -> None:
+def save_view(app: App, name: str, query: str, *, listed: Any, **sharing: Any) -> None:
     """Save filters and order under a name, in place of your view of this name.
 
-    QUERY is what the address of the portal's list of jobs has after the question mark.
+    QUERY is what the address of the list in the portal has after the question mark.
 
     \b
     fairlot view save large 'state=waiting&sort=-gpus'
     """
-    saved = app.client.save_view(name=name, query=query, team=team, is_default=is_default)
-    show_done(app, f'Saved the view "{saved["name"]}". Use it: fairlot list --view {saved["id"]}', saved)
+    saved = app.client.save_view(name=name, query=query, list=listed, **sharing)
+    command = "list" if listed == "jobs" else f"{listed.removesuffix('s')} list"
+    show_done(app, f'Saved the view "{saved["name"]}". Use it: fairlot {command} --view {saved["id"]}', saved)
 
 
 @view.command("remove")

@@ -10,7 +10,7 @@ from fairlot_client.cli import finding
 from fairlot_client.cli.app import App, with_app
 from fairlot_client.cli.output import (
     Column,
-    limit_options,
+    list_options,
     output_option,
     show_created,
     show_done,
@@ -79,13 +79,11 @@ def submit(app: App, file: Any, team: str | None, cluster: str | None, even_if_n
 
 
 @pipeline.command("list")
-@click.option("-t", "--team", help="Only pipelines of this team.")
-@click.option("-u", "--owner", help="Only pipelines of this user.")
-@limit_options
+@list_options
 @watchable
 @with_app
 def list_pipelines(app: App, limit: int, everything: bool, **filters: Any) -> None:
-    """List the pipelines of your teams, newest first."""
+    """List the pipelines of your teams, newest first or as --sort says."""
     found = app.client.list_pipelines(page_size=min(200, limit + 1), **filters)
     show_rows(app, taken(found, limit, everything), COLUMNS)
 

@@ -13,6 +13,7 @@ from fairlot_client.cli.code import spec_with_code
 from fairlot_client.cli.output import (
     Column,
     limit_options,
+    list_options,
     output_option,
     show_created,
     show_done,
@@ -26,12 +27,6 @@ from fairlot_client.cli.spec import job_options
 
 WORDS = {"allow_interspersed_args": False}
 SHORTEST, LONGEST = 0.5, 5.0  # seconds between two looks
-
-
-def filters(command: Any) -> Any:
-    """Adds the filters and the limit of a list."""
-    command = click.option("-u", "--owner", help="Only those of this user.")(limit_options(command))
-    return click.option("-t", "--team", help="Only those of this team.")(command)
 
 
 @click.group()
@@ -52,12 +47,12 @@ SESSION: list[Column] = [
 
 
 @session.command("list")
-@filters
+@list_options
 @click.option("--ended", is_flag=True, help="Also sessions that have ended.")
 @watchable
 @with_app
 def list_sessions(app: App, limit: int, everything: bool, ended: bool, **options: Any) -> None:
-    """List sessions, newest first."""
+    """List sessions, newest first or as --sort says."""
     found = app.client.list_sessions(**chosen(options))
     wanted = (one for one in found if ended or one["state"] not in finding.ENDED)
     show_rows(app, taken(wanted, limit, everything), SESSIONS)
@@ -150,11 +145,11 @@ SERVICE: list[Column] = [
 
 
 @service.command("list")
-@filters
+@list_options
 @watchable
 @with_app
 def list_services(app: App, limit: int, everything: bool, **options: Any) -> None:
-    """List services, newest first."""
+    """List services, newest first or as --sort says."""
     found = app.client.list_services(**chosen(options))
     show_rows(app, taken(found, limit, everything), SERVICES)
 
@@ -295,11 +290,11 @@ RUNS: list[Column] = [
 
 
 @schedule.command("list")
-@filters
+@list_options
 @watchable
 @with_app
 def list_schedules(app: App, limit: int, everything: bool, **options: Any) -> None:
-    """List schedules, newest first."""
+    """List schedules, newest first or as --sort says."""
     found = app.client.list_schedules(**chosen(options))
     show_rows(app, taken(found, limit, everything), SCHEDULES)
 

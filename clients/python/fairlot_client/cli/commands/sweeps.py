@@ -15,6 +15,7 @@ from fairlot_client.cli.code import spec_with_code
 from fairlot_client.cli.output import (
     Column,
     limit_options,
+    list_options,
     output_option,
     show_created,
     show_done,
@@ -163,13 +164,11 @@ def value_of(text: str) -> Any:
 
 
 @sweep.command("list")
-@click.option("-t", "--team", help="Only sweeps of this team.")
-@click.option("-u", "--owner", help="Only sweeps of this user.")
-@limit_options
+@list_options
 @watchable
 @with_app
 def list_sweeps(app: App, limit: int, everything: bool, **filters: Any) -> None:
-    """List the sweeps of your teams, newest first."""
+    """List the sweeps of your teams, newest first or as --sort says."""
     found = app.client.list_sweeps(page_size=min(200, limit + 1), **filters)
     show_rows(app, taken(found, limit, everything), COLUMNS)
 

@@ -1,0 +1,76 @@
+"""The list of sweeps."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+from django.urls import reverse
+
+from accounting.models import User
+from portal.lists.cells import Label, Link, counts_in_words
+from portal.lists.columns import Column, Columns
+from portal.lists.work import WorkList, ended_of
+from portal.sorting import Names
+from scheduling.models import Sweep, SweepMember
+
+# Tone and icon of each state's chip.
+STATES = {
+    "running": ("info", "play"),
+    "finished": ("good", "check-circle"),
+    "stopped": ("good", "to-end"),
+    "cancelled": ("muted", "slash"),
+}
+MEMBER_LABELS = dict(SweepMember.State.choices)
+
+
+def label_of(shown: Sweep) -> Label:
+    """Returns the chip of a sweep's state."""
+    is_cancelling = shown.ended_at is None and shown.state == Sweep.State.CANCELLED
+    return Label("Cancelling" if is_cancelling else shown.get_state_display(), *STATES[shown.state])
+
+
+def _states(shown: Sweep) -> list[Label]:
+    return [label_of(shown), *([Label("refused", "warn", "alert")] if shown.trouble else [])]
+
+
+def _seen(user: User) -> QuerySet[Sweep]:
+    found = Sweep.objects.visible_to(user).defer("spec", "parameters")
+    return found.select_related("tenant", "owner", "cluster")
+
+
+SWEEPS = WorkList(
+    name="sweeps",
+    one="sweep",
+    seen=_seen,
+    columns=Columns(
+        {
+            "name": Column(
+                "Sweep",
+                (Names("name"),),
+                is_fixed=True,
+                cell=lambda one: Link(one.name, reverse("sweep", args=[one.pk])),
+            ),
+            "state": Column("State", ("state",), cell=_states),
+            "size": Column("Members", ("size",), "number", cell=lambda one: one.size),
+            "progress": Column(
+                "Progress",
+                (ended_of("succeeded", "failed", "cancelled", "skipped"),),
+                cell=lambda one: counts_in_words(one.counts, MEMBER_LABELS),
+            ),
+            "metric": Column("Metric", ("metric",), is_usual=False, cell=lambda one: one.metric),
+            "team": Column("Team", (Names("tenant__name"),), cell=lambda one: one.tenant.name),
+            "owner": Column("Owner", (Names("owner__username"),), cell=lambda one: one.owner.get_username()),
+            "cluster": Column(
+                "Cluster", (Names("cluster__name"),), is_usual=False, cell=lambda one: one.cluster.name
+            ),
+            "created": Column("Created", ("created_at",), cell=lambda one: one.created_at),
+            "ended": Column("Ended", ("ended_at",), is_usual=False, cell=lambda one: one.ended_at),
+        },
+        usual_sort="-created",
+    ),
+    state="state",
+    states=dict(Sweep.State.choices),
+    about="A sweep runs one job many times with different parameters.",
+    icon="sliders",
+    purpose="A sweep submits a job for each combination of parameters, a few at a time, and compares their metrics.",
+    create="Create a sweep",
+)
