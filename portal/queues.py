@@ -45,6 +45,7 @@ TASKS: dict[str, tuple[str, ...]] = {
         "scheduling.tasks.remove_metrics",
         "scheduling.tasks.roll_up_metrics",
         "scheduling.tasks.seal_books",
+        "scheduling.tasks.stop_readers",
         "scheduling.tasks.sum_shares",
         "scheduling.tasks.watch_budgets",
     ),

@@ -297,6 +297,7 @@ CELERY_BEAT_SCHEDULE = {
     "rollup": {"task": "scheduling.tasks.roll_up_metrics", "schedule": 60.0, "options": {"expires": 60}},
     "metrics": {"task": "scheduling.tasks.remove_metrics", "schedule": 3600.0, "options": {"expires": 3600}},
     "terminals": {"task": "scheduling.tasks.close_terminals", "schedule": 30.0, "options": {"expires": 30}},
+    "readers": {"task": "scheduling.tasks.stop_readers", "schedule": 60.0, "options": {"expires": 60}},
     "sessions": {"task": "scheduling.tasks.step_sessions", "schedule": 10.0, "options": {"expires": 20}},
     "names": {"task": "scheduling.tasks.announce_services", "schedule": 30.0, "options": {"expires": 60}},
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},
@@ -398,6 +399,8 @@ try:
     FAIRLOT_PORTAL_FROM = network_sources.read(env.list("FAIRLOT_PORTAL_FROM", default=[]))
 except ValueError as error:
     raise ImproperlyConfigured(f"FAIRLOT_PORTAL_FROM: {error}") from None
+# The image of the pods through which the portal reads checkpoints on Kubernetes clusters. It has Python 3.11 or newer.
+FAIRLOT_READER_IMAGE = env.str("FAIRLOT_READER_IMAGE", "docker.io/library/python:3.13-slim").strip()
 # User ids for local jobs if Fairlot runs as root: each team gets one. The last is for tests of the machine.
 _first, _, _last = env.str("FAIRLOT_LOCAL_UIDS", f"{USUAL_UIDS[0]}-{USUAL_UIDS[-1]}").partition("-")
 if not 1000 <= (read_whole(_first) or 0) < (read_whole(_last) or 0) < 2**31:

@@ -36,6 +36,7 @@ from scheduling.execution import reconcile as reconciling
 from scheduling.execution.operations import perform_operations
 from scheduling.grants import end_grant
 from scheduling.idle.actions import idle_to_step, step_idle
+from scheduling.jobs import reading
 from scheduling.jobs.time_limit import end_overlong, overlong
 from scheduling.leases.actions import bill_running
 from scheduling.limits.budget_status import consistent_budgets
@@ -376,6 +377,12 @@ def remove_code() -> None:
         retention.remove_drafts(after=timedelta(days=days))
     if days := settings.FAIRLOT_KEEP_CODE_DAYS:
         retention.remove_code(after=timedelta(days=days))
+
+
+@shared_task
+def stop_readers() -> None:
+    """Removes the pods that read files of jobs, where they are over."""
+    run_each(reading.clusters_with_readers(), reading.stop_readers)
 
 
 @shared_task

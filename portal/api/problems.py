@@ -18,7 +18,7 @@ from accounting.core.errors import NotAllowed, Refused
 from portal.api.parsing import NotStorable, why_no_json
 from portal.api.plain_problems import plain_problem
 from portal.reports.periods import WrongQuestion
-from scheduling.backends.base import FileUnreadable, NoSuchFile
+from scheduling.backends.base import RETRY_SECONDS, FilesNotReady, FileUnreadable, NoSuchFile
 from scheduling.jobs.submitting import NotAllSubmitted
 from scheduling.models.versions import OtherVersion
 from scheduling.spec.job_spec import SpecError
@@ -147,6 +147,12 @@ def answer_with_problems(api: NinjaAPI) -> None:
     @api.exception_handler(NoSuchFile)
     def _no_such_file(request: HttpRequest, error: NoSuchFile) -> HttpResponse:
         return problem(404, str(error))
+
+    @api.exception_handler(FilesNotReady)
+    def _files_not_ready(request: HttpRequest, error: FilesNotReady) -> HttpResponse:
+        answer = problem(503, str(error))
+        answer["Retry-After"] = str(RETRY_SECONDS)
+        return answer
 
     @api.exception_handler(FileUnreadable)
     def _file_unreadable(request: HttpRequest, error: FileUnreadable) -> HttpResponse:

@@ -73,7 +73,7 @@ def file_response(request: HttpRequest, job: Job, path: str, rights: Rights) -> 
 
     Raises NoSuchFile and FileUnreadable.
     """
-    backend = files_of(job)
+    backend = files_of(job, rights.user)
     with closing(backend.open_file(job_id=job.pk, path=path)) as opened:
         size, version, identity = opened.size, f'"{opened.version}"', opened.identity
     headers = SAFELY | {
@@ -117,7 +117,7 @@ def archive_response(job: Job, path: str, rights: Rights) -> HttpResponseBase:
     if len(_archives) >= MOST_ARCHIVES:
         raise FileUnreadable("Too many archives are being written right now. Try again in a moment.")
     stem = "-".join(filter(None, (slugify(job.name) or "job", str(job.pk), slugify(path.rpartition("/")[2]))))
-    archive = Archive(files_of(job), job.pk, path, stem, now_from_database())
+    archive = Archive(files_of(job, rights.user), job.pk, path, stem, now_from_database())
     archive.first_page()
     _archives.add(archive)  # until its last piece is taken, or its reader has left
     return StreamingHttpResponse(

@@ -19,7 +19,7 @@ from portal.jobs.files import are_gone, deleted_at, files_of, folder_of, keep_ri
 from portal.jobs.previews import LARGEST_IMAGE, PREVIEW, image_type, preview_of
 from portal.jobs.views import frame, visible_job
 from portal.user_request import UserRequest
-from scheduling.backends.base import BackendError, NoSuchFile
+from scheduling.backends.base import RETRY_SECONDS, BackendError, FilesNotReady, NoSuchFile
 from scheduling.models import Job
 
 ENTRIES_PER_PAGE = 200
@@ -45,9 +45,11 @@ def files(request: UserRequest, pk: int) -> HttpResponse:
     }
     if not context["are_gone"]:
         try:
-            context["folder"] = folder_of(job, path, after=after, limit=ENTRIES_PER_PAGE)
+            context["folder"] = folder_of(job, request.user, path, after=after, limit=ENTRIES_PER_PAGE)
         except NoSuchFile:
             raise Http404 from None
+        except FilesNotReady as problem:
+            context["not_ready"] = problem
         except BackendError as problem:
             context["problem"] = problem
     return render_page(request, "jobs/files.html", context)
@@ -59,9 +61,11 @@ def file(request: UserRequest, pk: int) -> HttpResponse:
     job, path = visible_job(request, pk), request.GET.get("path", "")
     context = _context(request, job, path) | {"preview_bytes": PREVIEW}
     try:
-        preview = preview_of(files_of(job), job.pk, path)
+        preview = preview_of(files_of(job, request.user), job.pk, path)
     except NoSuchFile:
         raise Http404 from None
+    except FilesNotReady as problem:
+        context["not_ready"] = problem
     except BackendError as problem:
         context["problem"] = problem
     else:
@@ -74,6 +78,7 @@ def _context(request: UserRequest, job: Job, path: str) -> dict[str, Any]:
     names = path.split("/") if path else []
     folders = [("/".join(names[: depth + 1]), name) for depth, name in enumerate(names[:-1])]
     return frame(request, job, "files") | {
+        "retry_seconds": RETRY_SECONDS,
         "path": path,
         "name": names[-1] if names else "",
         "folders": folders,
@@ -82,7 +87,7 @@ def _context(request: UserRequest, job: Job, path: str) -> dict[str, Any]:
 
 def _or_why_not(view: _View) -> _View:
     """Decorates a view that sends what a job wrote: what is not there is 404, what cannot be read is 409 with the
-    reason."""
+    reason, or 503 if it can be read soon."""
 
     @wraps(view)
     def answer(request: UserRequest, pk: int) -> HttpResponseBase:
@@ -91,7 +96,11 @@ def _or_why_not(view: _View) -> _View:
         except NoSuchFile:
             raise Http404 from None
         except BackendError as problem:
-            return HttpResponse(f"{problem}\n", content_type="text/plain; charset=utf-8", status=409)
+            told = HttpResponse(f"{problem}\n", content_type="text/plain; charset=utf-8", status=409)
+            if isinstance(problem, FilesNotReady):
+                told.status_code = 503
+                told["Retry-After"] = str(RETRY_SECONDS)
+            return told
 
     return answer
 
@@ -117,7 +126,7 @@ def archive(request: UserRequest, pk: int) -> HttpResponseBase:
 def image(request: UserRequest, pk: int) -> HttpResponseBase:
     """Sends a picture of the job for the page that shows it. Anything else, SVG included, is not found here."""
     job, path = visible_job(request, pk), request.GET.get("path", "")
-    with closing(files_of(job).open_file(job_id=job.pk, path=path)) as opened:
+    with closing(files_of(job, request.user).open_file(job_id=job.pk, path=path)) as opened:
         if opened.size > LARGEST_IMAGE:
             raise Http404
         data = b""

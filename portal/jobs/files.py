@@ -12,8 +12,8 @@ from django.http import HttpRequest
 from accounting.core.clock import now_from_database
 from accounting.models import User
 from portal.live.streams import Rights
-from scheduling.backends.base import Backend, FileKind, FileUnreadable
-from scheduling.clusters.backend_factory import backend_for
+from scheduling.backends.base import Backend, FileKind, FileUnreadable, NoSuchFile
+from scheduling.jobs.reading import open_files
 from scheduling.models import Job
 
 AT_ONCE = 1000  # most entries of a page
@@ -56,16 +56,25 @@ def are_gone(job: Job) -> bool:
     return job.files_removed_at is not None and job.cluster.backend == "local"
 
 
-def files_of(job: Job) -> Backend:
-    """Returns the backend that reads the job's files. Raises FilesRemoved if they have been deleted."""
+def files_of(job: Job, reader: User) -> Backend:
+    """Returns the backend that reads the job's files for `reader`, who may see the job.
+
+    Raises FilesRemoved if they have been deleted, and what `open_files` raises.
+    """
     if are_gone(job):
         raise FilesRemoved
-    return backend_for(job.cluster)
+    return open_files(actor=reader, job=job)
 
 
-def folder_of(job: Job, path: str, *, after: str = "", limit: int) -> Folder:
+def folder_of(job: Job, reader: User, path: str, *, after: str = "", limit: int) -> Folder:
     """Returns a page of a folder of the job. Raises NoSuchFile and FileUnreadable."""
-    page = files_of(job).list_files(job_id=job.pk, path=path, after=after, limit=limit)
+    try:
+        backend = files_of(job, reader)
+    except NoSuchFile:
+        if path:
+            raise
+        return Folder((), "", is_cut=False)
+    page = backend.list_files(job_id=job.pk, path=path, after=after, limit=limit)
     now = now_from_database()
     rows = [
         Row(

@@ -72,6 +72,7 @@ class Rights:
         this user may no longer call.
         """
         self._session_key = request.session.session_key or ""
+        self.user = user
         self._user_id, self._password = user.pk, user.password
         self._reader = reader or self._signed_in
         self._may_see = may_see

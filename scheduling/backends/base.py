@@ -11,14 +11,24 @@ monotonic clock. So a wrong wall clock does no harm.
 from __future__ import annotations
 
 import socket
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
+from scheduling.backends.file_entries import (
+    BackendError,
+    FileEntry,
+    FileKind,
+    FileList,
+    FileUnreadable,
+    NoSuchFile,
+)
 from scheduling.backends.logtimes import LogTimes
 from scheduling.backends.summaries import Summary
+
+__all__ = ["BackendError", "FileEntry", "FileKind", "FileList", "FileUnreadable", "NoSuchFile"]
 
 LONGEST_PROBE = 10  # seconds that a readiness probe waits for an answer
 
@@ -312,35 +322,6 @@ class LogChunk:
     complete: bool  # no attempt that the caller asked about will write more
 
 
-class FileKind(StrEnum):
-    """What an entry of a folder is. Only plain files and folders can be opened."""
-
-    FOLDER = "folder"
-    FILE = "file"
-    LINK = "link"  # a symbolic link, which is never followed
-    OTHER = "other"  # a FIFO, a socket or a device
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """An entry of a folder that a job can write. `name` is a text (file_names.py)."""
-
-    name: str
-    kind: FileKind
-    size: int  # bytes; of folders, links and others 0
-    age: float  # seconds since the last change, by the time that the file itself names
-    why_not: str = ""  # why the entry cannot be opened, in words for users; empty if it can
-
-
-@dataclass(frozen=True, slots=True)
-class FileList:
-    """A page of a folder's entries: folders first, each group in the order of names."""
-
-    entries: Sequence[FileEntry]
-    after: str  # continues the list, as the `after` of the next call; empty: these are the last entries
-    is_cut: bool = False  # the folder has more entries than the backend looks at
-
-
 @dataclass(frozen=True, slots=True)
 class FileSizes:
     """The disk space that a job's files take, in bytes. `of_parts` has it for each folder in the job's folder."""
@@ -521,6 +502,18 @@ class Backend(Protocol):
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Returns the ranks for which the job has a log."""
 
+    def files_are_ready(self, *, job_id: int) -> bool:
+        """Returns whether the job's files can be read now. If not, the caller must call `start_reader`.
+
+        Raises FilesNotReady while a reader starts, and FilesElsewhere where the portal cannot read files.
+        """
+
+    def start_reader(self, *, job_id: int) -> None:
+        """Starts what reads the job's files, if they are not ready. Idempotent. Raises as `files_are_ready` does."""
+
+    def stop_readers(self, *, unless: Callable[[int], bool]) -> None:
+        """Removes readers of files that have ended, that do not start, or of jobs for which `unless` is False."""
+
     def list_files(self, *, job_id: int, path: str, after: str = "", limit: int) -> FileList:
         """Returns at most `limit` entries of a folder of the job, also while the job runs.
 
@@ -569,23 +562,11 @@ class Backend(Protocol):
         """Yields None whenever the state of a gang may have changed, and at least every `timeout` seconds."""
 
 
-class BackendError(Exception):
-    """Raised when the backend could not carry out an order. The message gives users the reason."""
-
-
 class LogUnreadable(BackendError):
     """Raised when a log exists but cannot be read. The message gives users the reason."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"The log cannot be read: {why}.")
-
-
-class NoSuchFile(BackendError):
-    """Raised when a path of a job's files leads to nothing."""
-
-
-class FileUnreadable(BackendError):
-    """Raised when a job's file or folder cannot be read. The message gives users the reason."""
 
 
 class FilesElsewhere(FileUnreadable):
@@ -594,6 +575,13 @@ class FilesElsewhere(FileUnreadable):
     def __init__(self, message: str, how: str = "") -> None:
         super().__init__(message)
         self.how = how
+
+
+class FilesNotReady(FileUnreadable):
+    """Raised while a reader of the job's files starts in the cluster. Ask again after RETRY_SECONDS."""
+
+
+RETRY_SECONDS = 3
 
 
 class NoSuchTerminal(BackendError):

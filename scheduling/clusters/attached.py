@@ -10,17 +10,20 @@ from typing import Self
 
 from django.conf import settings
 from django.db.models import Q
+from django.utils.crypto import salted_hmac
 
 from accounting.core.encryption import SealError
 from accounting.models import Quota
 from scheduling.backends.base import BackendError
-from scheduling.backends.kubernetes import namespaces
+from scheduling.backends.kubernetes import namespaces, objects
 from scheduling.backends.kubernetes.api import Api
 from scheduling.backends.kubernetes.backend import KubernetesBackend, Limited
 from scheduling.backends.kubernetes.objects import NVIDIA
+from scheduling.backends.kubernetes.reader_pods import Readers, User
 from scheduling.clusters.attaching import opened_kubeconfig
 from scheduling.core.rate_limiter import Limit
 from scheduling.models import Cluster, ClusterAccess, Job
+from scheduling.spec.job_spec import JobSpec
 
 # Limit on the pods of one tenant, including gated and ending pods: more than any limit on GPUs allows.
 MOST_PODS = 20_000
@@ -90,6 +93,13 @@ def _backend(
         preload=tenancy.preload,
         is_bare=tenancy.is_bare,
         checkpoint_claim=places.checkpoint_claim,
+        readers=Readers(
+            image=settings.FAIRLOT_READER_IMAGE,
+            secret_of=lambda name, nonce: salted_hmac(
+                f"fairlot.reader.{uid}", f"{name}/{nonce}", algorithm="sha256"
+            ).hexdigest(),
+            user_of=tenancy.user_of,
+        ),
         logs=settings.FAIRLOT_JOBS_DIR / f"cluster-{cluster_id}",
         log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES,
         log_streams=settings.FAIRLOT_LOG_STREAMS,
@@ -124,6 +134,14 @@ class _Tenancy:
 
     def is_bare(self, job_id: int) -> bool:
         return self._known(job_id)[1]
+
+    def user_of(self, job_id: int) -> User:
+        """Returns the IDs with which the pods of the job run. Raises KeyError for an unknown job."""
+        spec = Job.objects.filter(pk=job_id, cluster=self._cluster_id).values_list("spec", flat=True).first()
+        if spec is None:
+            raise KeyError(job_id)
+        parsed = JobSpec.parse(spec)
+        return User(parsed.user_id or objects.USER, parsed.group_id or objects.USER)
 
     def settle(self, api: Api, job_id: int) -> None:
         tenant_id = self._tenant_of(job_id)

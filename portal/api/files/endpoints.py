@@ -48,7 +48,7 @@ def list_files(
 
     The empty path is the folder of `work`, which has the working folder of each worker, and `checkpoint`.
     """
-    shown = folder_of(visible_job(request, job_id), path, after=after, limit=limit)
+    shown = folder_of(visible_job(request, job_id), request.auth, path, after=after, limit=limit)
     return {"path": path, "items": shown.rows, "next": shown.after or None, "is_cut": shown.is_cut}
 
 

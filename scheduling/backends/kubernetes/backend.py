@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from kubernetes.config import ConfigException
@@ -19,7 +19,7 @@ from scheduling.backends.base import (
     BackendError,
     ClusterEvent,
     FileList,
-    FilesElsewhere,
+    FilesNotReady,
     Gang,
     LogChunk,
     NodeGpus,
@@ -31,7 +31,16 @@ from scheduling.backends.base import (
     Unanswered,
     Use,
 )
-from scheduling.backends.kubernetes import checkpoint_files, claims, mpi, objects, probes, roles, terminals
+from scheduling.backends.kubernetes import (
+    checkpoint_files,
+    claims,
+    mpi,
+    objects,
+    probes,
+    reader_pods,
+    roles,
+    terminals,
+)
 from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.cluster_cache import ClusterCache
 from scheduling.backends.kubernetes.cluster_events import SELECTORS, ClusterEvents
@@ -54,6 +63,7 @@ from scheduling.backends.kubernetes.orders import (
 from scheduling.backends.kubernetes.podgroups import PodGroups
 from scheduling.backends.kubernetes.preparation import with_requirements, with_resume
 from scheduling.backends.kubernetes.probes import NameTaken
+from scheduling.backends.kubernetes.reader_pods import NoReader, NotReachable, Reader, Readers
 from scheduling.backends.kubernetes.reflector import Mirror, Reflector
 from scheduling.backends.kubernetes.standalone_pods import BarePodOrders
 from scheduling.backends.kubernetes.transcript import read_mark
@@ -61,6 +71,7 @@ from scheduling.backends.logfiles import LogFiles
 from scheduling.core.rate_limiter import Limit
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 ALL_JOBS, ALL_PODS, NODES = "/apis/batch/v1/jobs", "/api/v1/pods", "/api/v1/nodes"
 EVENTS = "/api/v1/events"
@@ -70,6 +81,9 @@ FILL_SECONDS = 120.0
 SHORTEST_GRACE = 1
 # Threads that give orders in parallel. An order mostly waits for the API server.
 AT_ONCE = 16
+# How long a process believes that a reader of files is still there, without asking the API server.
+READER_SECONDS = 5.0
+MOST_KNOWN_READERS = 1000
 NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -123,6 +137,7 @@ class KubernetesBackend:
     - `logs`: the folder that contains one folder per job. At most `log_streams` logs are followed at the same time.
     - `settle`: called with the API client and a job ID. Creates the namespace of the job's tenant if it is missing.
     - `preload`: called with a job ID. Reads from the database what `settle` needs for this job.
+    - `readers`: how the portal reads checkpoints (reader_pods.py).
     - `is_bare`: called with a job ID; returns whether the job runs as a bare pod, that is, without a Job. The result
       for a job never changes.
     """
@@ -143,6 +158,7 @@ class KubernetesBackend:
         log_limit_bytes: int,
         log_streams: int,
         checkpoint_claim: str = "",
+        readers: Readers | None = None,
         ungater: GangUngater | None = None,
     ) -> None:
         self._api_of = api
@@ -154,6 +170,8 @@ class KubernetesBackend:
         self.logs, self._log_limit, self._log_streams = logs, log_limit_bytes, log_streams
         self._checkpoint_claim = checkpoint_claim
         self.patience_seconds = objects.PATIENCE_SECONDS
+        self._readers = readers or Readers()
+        self._known_readers: dict[int, tuple[Reader, float]] = {}
         self._ungater = ungater or GangUngater()
         self._groups = PodGroups()
         self._lock = threading.Lock()
@@ -377,20 +395,78 @@ class KubernetesBackend:
         """Returns the ranks for which the job has a log."""
         return files_of(self.logs, job_id).ranks()
 
+    def files_are_ready(self, *, job_id: int) -> bool:
+        """Returns whether the job has a reader that is ready. See Backend.files_are_ready."""
+        return self._reader(job_id) is not None
+
+    def start_reader(self, *, job_id: int) -> None:
+        """Creates the job's reader, if there is none."""
+        with self._or_elsewhere(job_id), _as_backend_errors("the reader of the files cannot be started"):
+            try:
+                self._readers.start(
+                    self.api, self._namespace_of(job_id), self._checkpoint_claim, job_id, owner=self._owner
+                )
+            except Refused as refusal:
+                if refusal.code == 429 or refusal.code >= 500:
+                    raise
+                raise NoReader(
+                    f"the API server refuses its reader: {refusal.message or refusal.reason}"
+                ) from refusal
+
+    def stop_readers(self, *, unless: Callable[[int], bool]) -> None:
+        """Removes readers that have ended, that do not start, or of jobs for which `unless` is False."""
+        with _as_backend_errors("readers of files cannot be removed"):
+            reader_pods.stop_readers(self.api, owner=self._owner, unless=unless)
+
     def list_files(self, *, job_id: int, path: str, after: str = "", limit: int) -> FileList:
-        """Always raises FilesElsewhere, which says how to get the files from the cluster itself."""
-        raise self._files_elsewhere(job_id)
+        """Returns entries of a folder in the claim for checkpoints. Raises FilesNotReady without a reader."""
+        return self._read(job_id, lambda reader: reader.list_files(path, after, limit))
 
     def open_file(self, *, job_id: int, path: str, offset: int = 0) -> OpenFile:
-        """Always raises FilesElsewhere, which says how to get the files from the cluster itself."""
-        raise self._files_elsewhere(job_id)
+        """Opens a file in the claim for checkpoints. Raises FilesNotReady without a reader."""
+        return self._read(job_id, lambda reader: reader.open_file(path, offset))
 
     def measure_files(self, *, job_id: int) -> None:
-        """Returns None, because Fairlot has no right to read the claims of tenants."""
+        """Returns None, because a claim is not measured job by job."""
 
-    def _files_elsewhere(self, job_id: int) -> FilesElsewhere:
-        with _as_backend_errors("the place of the files is not known"):
-            return checkpoint_files.elsewhere(job_id, self._namespace_of(job_id), self._checkpoint_claim)
+    def _read(self, job_id: int, read: Callable[[Reader], T]) -> T:
+        reader = self._reader(job_id)
+        if reader is None:
+            raise FilesNotReady("The reader of the files has ended.")
+        with self._or_elsewhere(job_id):
+            try:
+                return read(reader)
+            except NotReachable:
+                self._known_readers.pop(job_id, None)
+                if self._reader(job_id) == reader:
+                    raise
+                raise FilesNotReady("The reader of the files has ended.") from None
+
+    def _reader(self, job_id: int) -> Reader | None:
+        """Returns the job's reader if it is ready. Believes for READER_SECONDS that it is still there."""
+        known, since = self._known_readers.get(job_id, (None, 0.0))
+        if known is not None and time.monotonic() - since < READER_SECONDS:
+            return known
+        with self._or_elsewhere(job_id), _as_backend_errors("the reader of the files is not known"):
+            if not self._checkpoint_claim or not self._readers.image:
+                raise NoReader("")
+            found = self._readers.find(self.api, self._namespace_of(job_id), job_id, owner=self._owner)
+        if found is None:
+            self._known_readers.pop(job_id, None)
+        else:
+            if len(self._known_readers) >= MOST_KNOWN_READERS:
+                self._known_readers.clear()
+            self._known_readers[job_id] = found, time.monotonic()
+        return found
+
+    @contextmanager
+    def _or_elsewhere(self, job_id: int) -> Iterator[None]:
+        """Converts NoReader to FilesElsewhere, which says how to get the files from the cluster itself."""
+        try:
+            yield
+        except NoReader as error:
+            namespace = self._namespace_of(job_id)
+            raise checkpoint_files.elsewhere(job_id, namespace, self._checkpoint_claim, str(error)) from error
 
     def open_terminal(
         self,

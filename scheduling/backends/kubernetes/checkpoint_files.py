@@ -1,4 +1,4 @@
-"""Says how users get the files of a job from the cluster itself, because Fairlot has no right to read claims there."""
+"""Says how users get the files of a job from the cluster itself, where the portal has no reader (reader_pods.py)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ IMAGE = "busybox:stable"
 ABOUT_AN_HOUR = 3600  # seconds after which the pod of the commands ends by itself
 
 
-def elsewhere(job_id: int, namespace: str, claim: str) -> FilesElsewhere:
+def elsewhere(job_id: int, namespace: str, claim: str, why: str) -> FilesElsewhere:
     """Returns the error for a request for a job's files. It names the claim, the folder in it, and the commands.
 
-    `claim`: the PersistentVolumeClaim for checkpoints; empty if the cluster has none.
+    - `claim`: the PersistentVolumeClaim for checkpoints; empty if the cluster has none.
+    - `why`: why there is no reader; empty if an administrator wants none.
     """
     if not claim:
         return FilesElsewhere(
@@ -24,8 +25,9 @@ def elsewhere(job_id: int, namespace: str, claim: str) -> FilesElsewhere:
         )
     message = (
         f"The files that the job writes to FAIRLOT_CHECKPOINT_DIR are in the PersistentVolumeClaim {claim} of the "
-        f"namespace {namespace}, in the folder {job_name(job_id)}. The portal has no right to read them. With your own "
-        "right to create pods in this namespace, the following commands copy the folder."
+        f"namespace {namespace}, in the folder {job_name(job_id)}. The portal cannot read them"
+        f"{f': {why}' if why else ''}. With your own right to create pods in this namespace, the following commands "
+        "copy the folder."
     )
     return FilesElsewhere(message, _commands(job_id, namespace, claim))
 

@@ -295,7 +295,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
             {
                 "name": "main",
                 "image": pod.image,
-                "command": [_escape_dollars(part) for part in _command(pod)],
+                "command": [escape_dollars(part) for part in _command(pod)],
                 "env": _environment(job_id, pod, workers),
                 "volumeMounts": [*(mount for mount, _ in volumes), *_inputs(pod)],
                 "resources": _resources(pod),
@@ -317,7 +317,7 @@ def _command(pod: Pod) -> Sequence[str]:
     return ["/bin/sh", "-c", NUMBER, "fairlot", *pod.command] if later else pod.command
 
 
-def _escape_dollars(text: str) -> str:
+def escape_dollars(text: str) -> str:
     """Escapes dollar signs, because Kubernetes would otherwise expand $(NAME) in commands and environment variables."""
     return text.replace("$", "$$")
 
@@ -434,13 +434,13 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
     taken = {*from_annotations, *ours}
     free = {key: value for key, value in pod.environment.items() if key not in taken}
     plain: list[Object] = [
-        {"name": key, "value": _escape_dollars(value)} for key, value in (free | ours).items()
+        {"name": key, "value": escape_dollars(value)} for key, value in (free | ours).items()
     ]
     if part and "TF_CONFIG" in part.variables:
         plain = [one for one in plain if one["name"] != "TF_CONFIG"]
         said = pod.environment.get("TF_CONFIG")
         # Kubernetes puts the number of the worker in, which is the same in the pod template for all workers.
-        value = part.variables["TF_CONFIG"] if said is None else _escape_dollars(said)
+        value = part.variables["TF_CONFIG"] if said is None else escape_dollars(said)
         plain.append({"name": "TF_CONFIG", "value": value})
     hidden = secret_objects.variables(name, pod.secrets)
     return by_attempt + plain + [one for one in hidden if one["name"] not in taken]

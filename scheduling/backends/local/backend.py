@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ from scheduling.backends.local.watch import renames_in
 from scheduling.backends.local.worker import HOSTFILE
 from scheduling.backends.logfiles import LogFiles
 from scheduling.backends.role_variables import hostfile_variables
+from scheduling.backends.safe_folder import PlainFile
 from scheduling.spec import requirements
 
 logger = logging.getLogger(__name__)
@@ -303,11 +304,21 @@ class LocalBackend:
         """Returns the ranks for which the job has a log."""
         return self._logs(job_id).ranks()
 
+    def files_are_ready(self, *, job_id: int) -> bool:
+        """Returns True, because the portal itself reads the files of local jobs."""
+        return True
+
+    def start_reader(self, *, job_id: int) -> None:
+        """Does nothing, because the portal itself reads the files of local jobs."""
+
+    def stop_readers(self, *, unless: Callable[[int], bool]) -> None:
+        """Does nothing, because the portal itself reads the files of local jobs."""
+
     def list_files(self, *, job_id: int, path: str, after: str = "", limit: int) -> FileList:
         """Returns at most `limit` entries of a folder of the job. See Backend.list_files."""
         return job_folder.list_folder(JobFiles(self.root, job_id), path, after=after, limit=limit)
 
-    def open_file(self, *, job_id: int, path: str, offset: int = 0) -> job_folder.LocalFile:
+    def open_file(self, *, job_id: int, path: str, offset: int = 0) -> PlainFile:
         """Opens a plain file of the job for reading from byte `offset` on. See Backend.open_file."""
         return job_folder.open_file(JobFiles(self.root, job_id), path, offset)
 

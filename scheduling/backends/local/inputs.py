@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scheduling.backends.base import Input
 from scheduling.backends.local.files import JobFiles
-from scheduling.backends.local.job_folder import PARTS
+from scheduling.backends.safe_folder import PARTS
 
 
 def folders(root: Path, inputs: Sequence[Input]) -> list[Path]:

@@ -204,10 +204,11 @@ def test_where_the_portal_cannot_read_files_the_page_says_how_to_get_them(
     get: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*args: object, **more: object) -> None:
-        raise elsewhere(17, "team-astro", "checkpoints")
+        raise elsewhere(17, "team-astro", "checkpoints", "the reader cannot start: no such image")
 
     monkeypatch.setattr(LocalBackend, "list_files", refuse)
     page = get("job_files", "")
     assert "PersistentVolumeClaim checkpoints of the namespace team-astro" in page
+    assert "The portal cannot read them: the reader cannot start: no such image." in page
     assert "kubectl --namespace team-astro cp" in page
     get("job_files_archive", "", status=409)

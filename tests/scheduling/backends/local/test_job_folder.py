@@ -1,20 +1,29 @@
-"""Users read the files of a job, whatever the job puts there. Nothing outside its folders is read."""
+"""Users read the files of a job, whatever the job puts there. Nothing outside its folders is read.
+
+Most tests run twice: on this machine, and through the program of reader pods.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
-from scheduling.backends.base import FileKind, FileUnreadable, NoSuchFile
+from scheduling.backends import safe_folder
+from scheduling.backends.base import FileKind, FileList, FileUnreadable, NoSuchFile, OpenFile
+from scheduling.backends.kubernetes.reader_pods import Reader
 from scheduling.backends.local import job_folder
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.local.job_folder import list_folder, measure, open_file
 from tests.scheduling.local_rig import Rig, until
+from tests.scheduling.reader_process import reader_of
 
 SECRET = b"another's secret"
 TERABYTE = 1 << 40
@@ -42,29 +51,77 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def names(files: JobFiles, path: str, limit: int = 100) -> list[str]:
-    return [entry.name for entry in list_folder(files, path, after="", limit=limit).entries]
+class Files(Protocol):
+    """A way to the files of a job."""
+
+    def list_folder(self, path: str, *, after: str = "", limit: int = 9) -> FileList: ...
+
+    def open_file(self, path: str, offset: int = 0) -> OpenFile: ...
 
 
-def content(files: JobFiles, path: str, offset: int = 0) -> bytes:
-    opened = open_file(files, path, offset)
-    try:
+@dataclass(frozen=True)
+class Here:
+    files: JobFiles
+
+    def list_folder(self, path: str, *, after: str = "", limit: int = 9) -> FileList:
+        return list_folder(self.files, path, after=after, limit=limit)
+
+    def open_file(self, path: str, offset: int = 0) -> OpenFile:
+        return open_file(self.files, path, offset)
+
+
+@dataclass(frozen=True)
+class InPod:
+    reader: Reader
+
+    def list_folder(self, path: str, *, after: str = "", limit: int = 9) -> FileList:
+        return self.reader.list_files(path, after, limit)
+
+    def open_file(self, path: str, offset: int = 0) -> OpenFile:
+        return self.reader.open_file(path, offset)
+
+
+Ways = Callable[[JobFiles], Files]
+
+
+@pytest.fixture(params=["here", "in a pod"])
+def ways(request: pytest.FixtureRequest) -> Iterator[Ways]:
+    """Yields a function that returns a way to the files of a job."""
+    with ExitStack() as running:
+
+        def way(files: JobFiles) -> Files:
+            if request.param == "here":
+                return Here(files)
+            return InPod(running.enter_context(reader_of(files.folder)))
+
+        yield way
+
+
+@pytest.fixture
+def way(ways: Ways, files: JobFiles) -> Files:
+    return ways(files)
+
+
+def names(way: Files, path: str, limit: int = 100) -> list[str]:
+    return [entry.name for entry in way.list_folder(path, limit=limit).entries]
+
+
+def content(way: Files, path: str, offset: int = 0) -> bytes:
+    with closing(way.open_file(path, offset)) as opened:
         return opened.read(1000)
-    finally:
-        opened.close()
 
 
-def test_folders_come_first_and_case_does_not_count(files: JobFiles, work: Path) -> None:
+def test_folders_come_first_and_case_does_not_count(way: Files, work: Path) -> None:
     for name in ("b", "A", "c.txt"):
         (work / name).write_text(name)
     (work / "Z").mkdir()
-    assert names(files, "work") == ["Z", "A", "b", "c.txt"]
-    assert names(files, "") == ["checkpoint", "work"]
-    folder, *_, last = list_folder(files, "work", after="", limit=9).entries
+    assert names(way, "work") == ["Z", "A", "b", "c.txt"]
+    assert names(way, "") == ["checkpoint", "work"]
+    folder, *_, last = way.list_folder("work", limit=9).entries
     assert (folder.kind, folder.size) == (FileKind.FOLDER, 0)
     assert (last.kind, last.size, last.why_not) == (FileKind.FILE, 5, "")
     assert 0 <= last.age < 3600
-    assert content(files, "work/c.txt", offset=1) == b".txt"
+    assert content(way, "work/c.txt", offset=1) == b".txt"
 
 
 def test_a_job_that_never_ran_has_no_files(tmp_path: Path) -> None:
@@ -78,13 +135,13 @@ def test_a_job_that_never_ran_has_no_files(tmp_path: Path) -> None:
             open_file(nothing, "work", 0)
 
 
-def test_only_two_parts_of_the_folder_are_shown(files: JobFiles) -> None:
+def test_only_two_parts_of_the_folder_are_shown(files: JobFiles, way: Files) -> None:
     files.log(0).write_text("a log")
     for path in ("gang.json", "logs", "logs/rank-0.log", "home", "home/x", "orders.lock"):
         with pytest.raises(NoSuchFile):
-            list_folder(files, path, after="", limit=9)
+            way.list_folder(path, limit=9)
         with pytest.raises((NoSuchFile, FileUnreadable)):
-            open_file(files, path, 0)
+            way.open_file(path, 0)
 
 
 @pytest.mark.slow
@@ -103,24 +160,24 @@ def test_a_hundred_thousand_files_are_paged_by_name(files: JobFiles, work: Path)
     shutil.rmtree(work)
 
 
-def test_pages_join_without_a_gap_also_where_folders_end(files: JobFiles, work: Path) -> None:
+def test_pages_join_without_a_gap_also_where_folders_end(way: Files, work: Path) -> None:
     for number in range(7):
         (work / f"folder {number}").mkdir()
         (work / f"file {number}").touch()
     for limit in (1, 2, 7, 13, 14, 15):
         found, after = [], ""
         while True:
-            page = list_folder(files, "work", after=after, limit=limit)
+            page = way.list_folder("work", after=after, limit=limit)
             found += [entry.name for entry in page.entries]
             if not (after := page.after):
                 break
-        assert found == names(files, "work"), limit
+        assert found == names(way, "work"), limit
 
 
 def test_more_names_than_are_read_are_said_to_be_missing(
     files: JobFiles, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_folder, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(safe_folder, "MOST_ENTRIES", 3)
     for name in "abc":
         (work / name).touch()
     assert not list_folder(files, "work", after="", limit=9).is_cut
@@ -161,13 +218,13 @@ Spoil = Callable[[Path, Path], None]
 
 @pytest.mark.parametrize("spoil", SPOILS, ids=lambda spoil: spoil.__name__)
 def test_what_is_no_plain_file_is_listed_with_the_reason_and_never_opened(
-    files: JobFiles, work: Path, outside: Path, spoil: Spoil
+    way: Files, work: Path, outside: Path, spoil: Spoil
 ) -> None:
     spoil(work / "x", outside)
-    (entry,) = list_folder(files, "work", after="", limit=9).entries
+    (entry,) = way.list_folder("work", limit=9).entries
     assert (entry.why_not == "") == (spoil is directory)
     with pytest.raises(FileUnreadable) as refusal:
-        open_file(files, "work/x", 0)
+        way.open_file("work/x", 0)
     assert str(outside) not in str(refusal.value)
 
 
@@ -176,15 +233,15 @@ def test_a_file_that_is_swapped_while_it_is_opened_is_the_one_that_was_checked(
     files: JobFiles, work: Path, outside: Path, spoil: Spoil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (work / "x").write_bytes(b"mine")
-    real = job_folder._why_not
+    real = safe_folder._why_not
 
     def swap(found: os.stat_result) -> str:
         (work / "x").unlink()
         spoil(work / "x", outside)
         return real(found)
 
-    monkeypatch.setattr(job_folder, "_why_not", swap)
-    assert content(files, "work/x") == b"mine"
+    monkeypatch.setattr(safe_folder, "_why_not", swap)
+    assert content(Here(files), "work/x") == b"mine"
 
 
 def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(
@@ -201,7 +258,7 @@ def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(
         return real(path, *args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "open", swap)
-    for read in (lambda: content(files, "work/deep/x"), lambda: names(files, "work/deep")):
+    for read in (lambda: content(Here(files), "work/deep/x"), lambda: names(Here(files), "work/deep")):
         with pytest.raises(NoSuchFile):
             read()
     (work / "deep").unlink()
@@ -227,15 +284,16 @@ while True:
 
 
 def test_a_running_job_that_swaps_links_all_the_time_gives_nothing_of_others_away(
-    rig: Rig, outside: Path
+    rig: Rig, outside: Path, ways: Ways
 ) -> None:
     rig.start(rig.gang("", command=["python", "-c", SWAPS, str(outside)]))
     rig.wait_for_log("ready")
     files, met = rig.files(), set()
+    way = ways(files)
 
     def read(path: str) -> None:
         try:
-            seen = content(files, path)
+            seen = content(way, path)
         except (NoSuchFile, FileUnreadable) as refusal:
             met.add(type(refusal))
         else:
@@ -245,40 +303,40 @@ def test_a_running_job_that_swaps_links_all_the_time_gives_nothing_of_others_awa
     def has_met_all() -> bool:
         for path in ("work/rank-0/d/x", "work/rank-0/f"):
             read(path)
-        assert SECRET.decode() not in str(list_folder(files, "work/rank-0", after="", limit=9))
+        assert SECRET.decode() not in str(way.list_folder("work/rank-0"))
         assert measure(files).total < 1 << 20
         return met == {bytes, NoSuchFile, FileUnreadable}
 
     until(has_met_all, "each outcome")
 
 
-def test_links_in_place_of_the_parts_themselves_lead_nowhere(
-    files: JobFiles, work: Path, outside: Path
-) -> None:
+def test_links_in_place_of_the_parts_themselves_lead_nowhere(way: Files, work: Path, outside: Path) -> None:
     work.rmdir()
     work.symlink_to(outside)
-    for read in (lambda: content(files, "work/x"), lambda: names(files, "work")):
+    for read in (lambda: content(way, "work/x"), lambda: names(way, "work")):
         with pytest.raises(NoSuchFile):
             read()
 
 
-def test_names_that_are_no_text_can_be_read_by_their_escapes(files: JobFiles, work: Path) -> None:
+def test_names_that_are_no_text_can_be_read_by_their_escapes(way: Files, work: Path) -> None:
     for name in (b"\xff\xfe", b"a\nb", b"back\\slash", b"n" * 255):
         path = os.fsencode(work) + b"/" + name
         with open(path, "wb") as file:
             file.write(name)
-    assert names(files, "work") == ["a\\x0ab", "back\\\\slash", "n" * 255, "\\xff\\xfe"]
-    for text in names(files, "work"):
-        assert len(content(files, f"work/{text}")) > 0
+    assert names(way, "work") == ["a\\x0ab", "back\\\\slash", "n" * 255, "\\xff\\xfe"]
+    for text in names(way, "work"):
+        assert len(content(way, f"work/{text}")) > 0
     for path in (f"work/{'n' * 256}", "work/" + "/".join("d" * 99)):
         with pytest.raises(NoSuchFile):
-            open_file(files, path, 0)
+            way.open_file(path, 0)
 
 
-def test_a_file_of_a_terabyte_is_opened_at_any_offset_and_takes_no_space(files: JobFiles, work: Path) -> None:
+def test_a_file_of_a_terabyte_is_opened_at_any_offset_and_takes_no_space(
+    files: JobFiles, way: Files, work: Path
+) -> None:
     with open(work / "sparse", "wb") as file:
         file.truncate(TERABYTE)
-    opened = open_file(files, "work/sparse", TERABYTE - 10)
+    opened = way.open_file("work/sparse", TERABYTE - 10)
     assert (opened.size, opened.stored, opened.read(1000)) == (TERABYTE, 0, b"\0" * 10)
     assert opened.read(1) == b""
     opened.close()
@@ -296,12 +354,12 @@ def test_what_happens_to_an_open_file_reaches_its_reader(files: JobFiles, work: 
     opened.close()
 
 
-def test_times_far_away_have_a_bounded_age(files: JobFiles, work: Path) -> None:
+def test_times_far_away_have_a_bounded_age(way: Files, work: Path) -> None:
     (work / "x").touch()
     for moment in (2**40, -(2**31)):
         os.utime(work / "x", (moment, moment))
-        (entry,) = list_folder(files, "work", after="", limit=9).entries
-        assert 0 <= entry.age <= job_folder.LONGEST_AGE
+        (entry,) = way.list_folder("work", limit=9).entries
+        assert 0 <= entry.age <= safe_folder.LONGEST_AGE
 
 
 # --- measuring ---------------------------------------------------------------------------------------
