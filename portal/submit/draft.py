@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 from django.conf import settings
@@ -17,11 +17,12 @@ from accounting.core.texts import one_line
 from accounting.models import Generation, Membership, Tenant, User
 from portal.submit.fields import Fields, digest, read_yaml
 from portal.submit.imported import Import, position_of
-from portal.submit.uploads import packed_files
+from portal.submit.uploads import packed_files, sent_as
 from portal.user_request import UserRequest
 from scheduling.clusters.backend_factory import environments_of
 from scheduling.jobs.code import ABOUT, upload_code
 from scheduling.jobs.preflight import Preflight, preflight
+from scheduling.jobs.proposals import Proposals, proposals_of
 from scheduling.jobs.resources import ONLY_IN_CONTAINERS
 from scheduling.models import Cluster, CodeUpload, Secret, Volume
 from scheduling.spec.job_spec import JobSpec, SpecError
@@ -115,6 +116,8 @@ class Draft:
     yaml_problems: dict[str, str] = field(default_factory=dict)
     preflight: Preflight | None = None
     upload_problem: str = ""  # why the files that came with the form are no upload
+    proposals: Proposals | None = None  # what the files that came with the form propose
+    proposed: tuple[str, ...] = ()  # the fields that were filled in with it
     foreign: str = ""  # the text of another format from which form and YAML were converted
     imported: Import | None = None
 
@@ -180,6 +183,23 @@ class Draft:
             "code_secret": "",
         }
         return replace(self, fields=replace(self.fields, **files))
+
+    def with_proposals(self, request: UserRequest, uploads: QuerySet[CodeUpload]) -> Self:
+        """Returns a copy whose name, command and requirements are those that the files propose that came with the form.
+
+        Only empty fields are filled in, and those that still have what the files before proposed. `uploads` has both.
+        Returns the draft unchanged if no files came, or if they were refused.
+        """
+        if not request.FILES or self.upload_problem or not self.fields.code_upload:
+            return self
+        now = _proposals(uploads, self.fields.code_upload, sent_as(request))
+        before = _proposals(uploads, request.POST.get("code_upload", ""))
+        found = {}
+        for name, value in asdict(now).items():
+            had = getattr(self.fields, name).strip()
+            if had != value and had in {"", getattr(before, name)}:
+                found[name] = value
+        return replace(self, fields=replace(self.fields, **found), proposals=now, proposed=tuple(found))
 
     @property
     def problem(self) -> str:
@@ -377,6 +397,12 @@ def _chosen(choices: Sequence[T], pk: str) -> T | None:
     if not pk and len(choices) == 1:
         return choices[0]
     return next((choice for choice in choices if str(choice.pk) == pk), None)
+
+
+def _proposals(uploads: QuerySet[CodeUpload], digest: str, sent: str = "") -> Proposals:
+    """Returns what the upload with this digest proposes; nothing if it is not among `uploads`."""
+    content = uploads.filter(digest=digest).values_list("content", flat=True).first()
+    return Proposals() if content is None else proposals_of(bytes(content), sent)
 
 
 def _beside_fields(error: SpecError) -> dict[str, str]:

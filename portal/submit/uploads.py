@@ -23,3 +23,9 @@ def packed_files(request: HttpRequest) -> Packed | None:
     if not sent:
         return None
     return pack_files([(one.name or "", one.read()) for one in sent], bounds())
+
+
+def sent_as(request: HttpRequest) -> str:
+    """Returns the name of the only file that a form or a multipart call contains; "" if it contains several or none."""
+    sent: Sequence[UploadedFile[Any]] = request.FILES.getlist(FIELD)
+    return (sent[0].name or "") if len(sent) == 1 else ""

@@ -134,8 +134,10 @@ def convert(request: UserRequest) -> HttpResponse:
     }
     if moved:
         draft = draft.in_another_cluster()
+    draft = draft.with_proposals(request, choices.uploads)
     draft = (draft.use_yaml() if source == "yaml" else draft.use_form()).checked_for(request.user)
-    context = form_context(draft, choices) | {"source": source, "moved": moved, "swap": True}
+    context = form_context(draft, choices) | {"source": source, "swap": True}
+    context["all_fields"] = moved or not {"name", "command"}.isdisjoint(draft.proposed)
     # A changed upload changes the section of the form that shows it.
     context["new_upload"] = bool(request.FILES or request.POST.get("code_remove"))
     context["scheduling"] = request.POST.get("page") == "schedule"

@@ -38,6 +38,29 @@ def test_submit_uploads_code_once_for_equal_contents(scene: Scene, fairlot, tmp_
     assert Job.objects.latest("pk").spec["code"]["upload"] == upload.digest
 
 
+def test_submit_of_code_without_a_command_takes_what_the_files_propose(
+    scene: Scene, fairlot, tmp_path: Path
+) -> None:
+    folder = tmp_path / "nebula"
+    folder.mkdir()
+    done = fairlot(scene.people.bob, "submit", "--code", tmp_path / "nebula")
+    assert (done.exit_code, "contains no files" in done.stderr) == (2, True)
+    (folder / "notes.txt").write_text("no program")
+    done = fairlot(scene.people.bob, "submit", "--code", folder)
+    assert (done.exit_code, "There is nothing to run" in done.stderr) == (2, True)
+    (folder / "train.py").write_text("import humanize")
+    (folder / "requirements.txt").write_text("humanize==4.9.0")
+    done = fairlot(scene.people.bob, "submit", "--code", folder)
+    assert done.exit_code == 0, done.output
+    spec = Job.objects.latest("pk").spec
+    taken = spec["name"], spec["command"], spec["requirements"]
+    assert taken == ("nebula", "python train.py", "humanize==4.9.0")
+    assert "The job runs: python train.py" in done.stderr
+    done = fairlot(scene.people.bob, "submit", "--code", folder, "--", "pip", "list")
+    assert Job.objects.latest("pk").spec["requirements"] == ""
+    assert "The packages of requirements.txt are not installed, because" in done.stderr
+
+
 def test_code_and_git_cannot_be_combined(scene: Scene, fairlot, tmp_path: Path) -> None:
     done = fairlot(scene.people.bob, "submit", "--code", tmp_path, "--git", "https://x.org/a", "--", "true")
     assert (done.exit_code, "cannot be combined" in done.stderr) == (2, True)

@@ -1015,6 +1015,14 @@ class PreviewedSweepMember(TypedDict):
     command: str
 
 
+class Proposals(TypedDict):
+    """Values for the fields of a job specification, found in the files. An empty text proposes nothing."""
+
+    name: str
+    command: str
+    requirements: str
+
+
 class Remedy(TypedDict):
     """Something that would let a waiting job start, or start sooner."""
 
@@ -1659,6 +1667,7 @@ class Upload(TypedDict):
     unpacked: int
     files: int
     paths: list[str]
+    proposals: Proposals
 
 
 class Usage(TypedDict):

@@ -375,14 +375,14 @@ def remove_view(view_id: int) -> Call[None]:
     return Call("DELETE", filled("/views/{view_id}", view_id=view_id))
 
 
-def upload_code(*, content: bytes, team: str | None = None) -> Call[answers.Upload]:
+def upload_code(*, content: bytes, team: str | None = None, name: str | None = None) -> Call[answers.Upload]:
     """Uploads code for the jobs of a team, and returns the digest by which a job specification names it.
 
     The body is a zip, tar.gz or tar archive, or multipart/form-data with files named `code_files`: one archive, or
     single files without folders. The same files have the same digest. `team` is the slug of the team; it may be left
-    out by members of one team.
+    out by members of one team. `proposals` has values for a job with these files.
     """
-    return Call("POST", "/code", body=content, query=given(team=team))
+    return Call("POST", "/code", body=content, query=given(team=team, name=name))
 
 
 def convert_file(

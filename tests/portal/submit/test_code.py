@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
+import zipfile
+from html import unescape
 from typing import Any
 
 import pytest
@@ -88,3 +91,54 @@ def test_another_teams_digest_shows_nothing_and_submits_nothing(
     assert "train.py," not in page.content.decode()
     assert "is not available to you any more" in page.content.decode()
     assert Job.objects.filter(tenant=scene.people.bio, spec__code__upload=digest).count() == 0
+
+
+def archive_of(**files: str) -> SimpleUploadedFile:
+    """Returns a zip archive of a folder. The keyword `train_py` is its file train.py, and so on."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as made:
+        for name, text in files.items():
+            made.writestr(f"project/{name.replace('_', '.')}", text)
+    return SimpleUploadedFile("my training.zip", buffer.getvalue())
+
+
+def field(page: str, name: str) -> str:
+    """Returns what the field of the form contains that a page or a swapped part of it shows."""
+    found = re.search(rf'<textarea[^>]* name="{name}"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)
+    found = found or re.search(rf'<input[^>]* name="{name}" value="(.*?)"', page)
+    assert found, f"the part has no field {name}"
+    return unescape(found[1])
+
+
+FOUND = {"name": "my training", "command": "cd project && python train.py", "requirements": "humanize==4.9.0"}
+
+
+def test_files_propose_name_command_and_packages_for_what_the_user_left_empty(bob: Client) -> None:
+    url, sent = reverse("convert_spec") + "?from=form", posted(name="", command="")
+    files = {"train_py": "", "helpers_py": "", "requirements_txt": "humanize==4.9.0\n"}
+    page = bob.post(url, sent | {"code_files": [archive_of(**files)]}).content.decode()
+    assert {name: field(page, name) for name in FOUND} == FOUND
+    assert 'id="requirements-fold" data-kept open' in page
+    assert "Clear the field to install none of these packages" in page
+    assert "requirements: humanize==4.9.0" in unescape(page.split('id="yaml"')[1])
+    # Files that replace them replace what they proposed, too.
+    sent |= FOUND | {"code_upload": field(page, "code_upload")}
+    page = bob.post(
+        url, sent | {"code_files": [archive_of(main_py="", requirements_txt="humanize==4.10.0")]}
+    ).content.decode()
+    assert field(page, "command") == "cd project && python main.py"
+    assert field(page, "requirements") == "humanize==4.10.0"
+    assert field(page, "name") == "my training"
+
+
+def test_files_change_nothing_that_the_user_typed(bob: Client) -> None:
+    url, typed = reverse("convert_spec") + "?from=form", posted(requirements="rich")
+    files = {"train_py": "", "requirements_txt": "humanize"}
+    page = bob.post(url, typed | {"code_files": [archive_of(**files)]}).content.decode()
+    assert 'id="spec-fields"' not in page, "the fields are drawn again while somebody types"
+    assert field(page, "requirements") == "rich"
+    assert "requirements.txt found, but the field keeps what you wrote" in page
+    kept = {"requirements": "", "code_upload": field(page, "code_upload")}
+    assert "humanize" not in bob.post(url, typed | kept).content.decode(), (
+        "a cleared field is filled in again"
+    )

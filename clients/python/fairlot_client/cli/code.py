@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from fairlot_client.cli.app import App, talk
-from fairlot_client.cli.spec import read_options
+from fairlot_client.cli.spec import read_options, require_command
 
 # Folders that programs make again, or that are no code.
 SKIPPED = {
@@ -45,17 +46,37 @@ def spec_with_code(
     path, repository, ref = (options.pop(name) for name in ("code", "git", "ref"))
     if path and repository:
         raise click.UsageError("--code and --git cannot be combined.")
+    incomplete = may_be_incomplete or bool(path and uploads)
     spec, place = read_options(
-        file=file, command=command, options=options, base=base, may_be_incomplete=may_be_incomplete
+        file=file, command=command, options=options, base=base, may_be_incomplete=incomplete
     )
     if path and uploads:
-        content = packed(path)
-        upload = app.client.upload_code(content=content, team=place.get("team") or team)
+        content, name = packed(path), path.resolve().name
+        upload = app.client.upload_code(content=content, team=place.get("team") or team, name=name)
         talk(f"Uploaded {upload['files']} files of {path}.")
         spec["code"] = {"upload": upload["digest"]}
+        take_proposals(spec, upload["proposals"])
+        if not may_be_incomplete:
+            require_command(spec)
     if repository:
         spec["code"] = {"git": repository} | ({"ref": ref} if ref else {})
     return spec, place
+
+
+def take_proposals(spec: dict[str, Any], proposals: Mapping[str, object]) -> None:
+    """Completes a specification without a command by what the portal proposes for the uploaded files, and says so.
+
+    A command may install the packages itself, so a requirements file is only mentioned if there is a command.
+    """
+    if not spec.get("command"):
+        found = {field: value for field, value in proposals.items() if value and not spec.get(field)}
+        if found.get("command"):
+            talk(f"The job runs: {found['command']}")
+        if found.get("requirements"):
+            talk("It installs the packages of requirements.txt.")
+        spec.update(found)
+    elif proposals["requirements"] and not spec.get("requirements"):
+        talk("The packages of requirements.txt are not installed, because you gave a command.")
 
 
 def packed(path: Path) -> bytes:

@@ -140,12 +140,18 @@ def read_options(
         spec.setdefault("name", Path(shlex.split(words[0])[0] if len(words) == 1 else words[0]).name or "job")
     _lay_over(spec, options)
     place |= place_of(options)
-    if not spec.get("command") and not may_be_incomplete:
+    if not may_be_incomplete:
+        require_command(spec)
+    return spec, place
+
+
+def require_command(spec: Mapping[str, Any]) -> None:
+    """Raises UsageError if the specification has nothing to run."""
+    if not spec.get("command"):
         raise click.UsageError(
             "There is nothing to run. Give a command after --, the path of a script, or -f FILE.",
             click.get_current_context(silent=True),
         )
-    return spec, place
 
 
 def overrides(spec: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
