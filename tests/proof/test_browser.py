@@ -98,7 +98,7 @@ def test_the_log_survives_a_cut_connection(people: People, portal: RunningPortal
 # opens all pages of the portal.
 PAGES = {
     "bob": ("/", "/jobs/1/", "/jobs/2/log/", "/jobs/1/metrics/", "/jobs/1/files/", "/cluster/", "/share/"),
-    "ada": ("/", "/admin/nodes/", "/usage/capacity/", "/usage/operations/"),
+    "ada": ("/", "/admin/nodes/", "/admin/settings/", "/usage/capacity/", "/usage/operations/"),
 }  # fmt: skip
 
 
@@ -264,6 +264,56 @@ def test_several_jobs_are_selected_and_cancelled_by_keyboard(people: People) -> 
     expect(page).to_have_url(re.compile(r"q=sweep-"))
 
 
+def test_the_keyboard_is_enough_to_submit_follow_and_cancel(people: People) -> None:
+    page = people.sign_in("bob").page
+    page.goto("/")
+    page.keyboard.press("n")
+    type_into(page.get_by_label("Name"), "by keyboard")
+    type_into(page.get_by_label("Command", exact=True), "echo started; exec sleep 600")
+    press(page.get_by_role("button", name="Submit job"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("by keyboard")
+
+    press(page.get_by_role("link", name="Log", exact=True))
+    expect(log_lines(page).filter(has_text="started")).to_have_count(1, timeout=SOON)
+
+    press(page.get_by_role("button", name="Cancel", exact=True))
+    expect(page.get_by_role("button", name="Keep the job")).to_be_focused()
+    press(page.get_by_role("button", name="Cancel this job"))
+    expect(chip(page, "Cancelled")).to_be_visible(timeout=SOON)
+
+
+def test_the_keyboard_is_enough_to_sweep(people: People) -> None:
+    page = people.sign_in("bob").page
+    page.goto("/sweeps/new/")
+    type_into(page.get_by_label("Name"), "by keyboard")
+    type_into(page.get_by_label("Command", exact=True), "echo {lr}")
+    type_into(page.get_by_label("Values"), "lr = 0.1, 0.01")
+    press(page.get_by_role("button", name="Create sweep"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("by keyboard")
+    expect(page.get_by_role("cell", name="0.01", exact=True)).to_be_visible()
+
+
+def test_a_terminal_opens_when_its_job_starts_and_says_when_it_ends(people: People) -> None:
+    bob = people.sign_in("bob")
+    bob.cancel_all()
+    page = bob.page
+    job = bob.submit(name="to look into", command="exec sleep 600", checkpoint_grace_seconds=1)
+    page.goto(f"/jobs/{job}/terminal/")
+    state, screen = page.locator("[data-terminal-state]"), page.locator(".xterm-rows")
+    expect(state).to_have_text("Connected", timeout=SOON)
+    page.keyboard.type("echo $((6 * 7)).$FAIRLOT_JOB_ID")
+    page.keyboard.press("Tab")  # for the shell
+    page.keyboard.press("Enter")
+    expect(screen).to_contain_text(f"42.{job}")
+    page.keyboard.press("Control+Shift+Escape")
+    expect(page.get_by_role("link", name="Terminal", exact=True)).to_be_focused()
+    bob.post(f"jobs/{job}/cancel")
+    expect(state).to_have_text(re.compile("Ended: the (job|shell) ended"), timeout=SOON)
+    expect(page.get_by_role("heading", name="The job is not running")).to_be_visible(timeout=SOON)
+    expect(screen).to_contain_text(f"42.{job}")
+    expect(page.get_by_role("button", name="New terminal")).to_be_hidden()
+
+
 # --- steps ---------------------------------------------------------------------------------------
 
 
@@ -406,6 +456,27 @@ def take_the_picture(people: People) -> None:
     folder = ROOT / ("docs" if os.environ.get("FAIRLOT_SCREENSHOT") == "1" else "artifacts")
     folder.mkdir(exist_ok=True)
     page.screenshot(path=folder / "screenshot.png", animations="disabled")
+
+
+def tab_to(wanted: Locator) -> None:
+    """Presses Tab until the element has the focus, as somebody does who uses no mouse."""
+    expect(wanted).to_have_count(1)
+    for _ in range(200):
+        wanted.page.keyboard.press("Tab")
+        if wanted.evaluate("(element) => element === document.activeElement"):
+            return
+    raise AssertionError(f"Tab does not reach {wanted}")
+
+
+def type_into(field: Locator, text: str) -> None:
+    tab_to(field)
+    field.page.keyboard.press("Control+a")
+    field.page.keyboard.type(text)
+
+
+def press(button: Locator) -> None:
+    tab_to(button)
+    button.page.keyboard.press("Enter")
 
 
 # --- reading pages -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.test import Client
-from playwright.sync_api import Browser, Route, sync_playwright
+from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from accounting.models import User
 from tests import branch_coverage
@@ -42,8 +42,8 @@ def test_every_page_fits_and_can_be_read(
     assert wrong == [], "\n".join(wrong)
 
 
-def what_looks_wrong(chrome: Browser, pages: dict[str, bytes]) -> list[str]:
-    """Returns the faults of pages. `pages` is their HTML by URL."""
+def page_with(chrome: Browser, pages: dict[str, bytes]) -> Page:
+    """Opens a browser page for a site that has these pages, HTML by URL, and the portal's static files."""
 
     def answer(route: Route) -> None:
         parts = urlsplit(route.request.url)
@@ -57,9 +57,14 @@ def what_looks_wrong(chrome: Browser, pages: dict[str, bytes]) -> list[str]:
         else:  # what a script asks for later
             route.fulfill(status=204)
 
-    wrong = []
     page = chrome.new_page(has_touch=True)
     page.route("**/*", answer)
+    return page
+
+
+def what_looks_wrong(chrome: Browser, pages: dict[str, bytes]) -> list[str]:
+    """Returns the faults of pages. `pages` is their HTML by URL."""
+    wrong, page = [], page_with(chrome, pages)
     for url in pages:
         page.set_viewport_size({"width": 1280, "height": 800})
         page.emulate_media(color_scheme="light", reduced_motion="reduce")
