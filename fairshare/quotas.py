@@ -132,19 +132,27 @@ class Quotas:
         generation."""
         return all(self._allows(t, generation, gpus) for t in self._limited.get(account, ()))
 
-    def forbidding(self, account: int, generation: int, gpus: int) -> set[int]:
-        """Returns those of the account and the accounts above it whose limits forbid `gpus` more GPUs of the
-        generation."""
-        limited = self._limited.get(account, ())
-        return {t for t in limited if not self._allows(t, generation, gpus)}
+    def allow_beside(self, starts: Quotas, account: int, generation: int, gpus: int) -> bool:
+        """Returns whether running gangs of the account may keep `gpus` GPUs of the generation beside those of `starts`.
+
+        Running gangs may be beyond a limit that was lowered since they started. But no gang may start under a limit
+        while others are beyond it. So a limit forbids the GPUs only if it counts GPUs of `starts`.
+        """
+        return all(
+            (not starts._used[t, generation] or self._allows_of(t, generation, gpus))
+            and (not starts._used[t].any() or self._allows_in_total(t, generation, gpus))
+            for t in self._limited.get(account, ())
+        )
 
     def _allows(self, t: int, generation: int, gpus: int) -> bool:
-        used, accounts = self._used[t], self._accounts
-        return bool(
-            used[generation] + gpus <= accounts.cap[t, generation]
-            and used.sum() + gpus <= accounts.cap_total[t]
-            and self._pays(t, generation, gpus)
-        )
+        return self._allows_of(t, generation, gpus) and self._allows_in_total(t, generation, gpus)
+
+    def _allows_of(self, t: int, generation: int, gpus: int) -> bool:
+        return bool(self._used[t, generation] + gpus <= self._accounts.cap[t, generation])
+
+    def _allows_in_total(self, t: int, generation: int, gpus: int) -> bool:
+        is_within = self._used[t].sum() + gpus <= self._accounts.cap_total[t]
+        return bool(is_within) and self._pays(t, generation, gpus)
 
     def _pays(self, t: int, generation: int, gpus: int) -> bool:
         most, price = self._accounts.cap_cost, self._accounts.price

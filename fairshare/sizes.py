@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from fairshare.entitlement import entitlements
-from fairshare.model import NOWHERE, Decision, Ints, Snapshot
+from fairshare.model import NOWHERE, Bools, Decision, Ints, Snapshot
 from fairshare.quotas import Quotas, limits_of
 from fairshare.tree import Tree
 from fairshare.validate import stays_put
@@ -98,7 +98,6 @@ class _Growth:
         self._limits = limits_of(view.accounts, self._tree, entitled, view.settings).most
         self._weight = np.maximum(entitled.sum(axis=1), 1e-9)
         self._pinned = jobs.on_any(cluster.closed)  # gangs that could not start again on all of their nodes
-        self._growing = self._accounts_that_start()
         self._settled = self._that_can_stay()
 
     def plan(self) -> Decision:
@@ -118,7 +117,9 @@ class _Growth:
 
     def _that_can_stay(self) -> dict[int, Ints]:
         """Returns the running gangs that can keep their size on their nodes, with the nodes of all their workers."""
-        jobs, idle, quotas = self._view.jobs, self._idle.copy(), self._quotas()
+        jobs, idle = self._view.jobs, self._idle.copy()
+        quotas = self._quotas()
+        starts = self._quotas(~stays_put(self._plan, self._base.jobs))
         found: dict[int, Ints] = {}
         for job in self._picked:
             if jobs.running_on[job] == NOWHERE or not self._stays(job):
@@ -131,21 +132,15 @@ class _Growth:
                 continue
             # A limit that was set or reached since then makes a gang smaller when its quantum is over, or when the plan
             # gives what the limit leaves to a gang that starts.
-            against = quotas.forbidding(int(jobs.account[job]), kind, more) if more else set()
-            is_allowed = len(here) <= self._most[job] and not against
-            waits = not self._view.settings.is_quantum and not against & self._growing
+            account = int(jobs.account[job])
+            is_allowed = len(here) <= self._most[job] and (not more or quotas.allow(account, kind, more))
+            waits = not self._view.settings.is_quantum and quotas.allow_beside(starts, account, kind, more)
             if is_allowed or waits or self._pinned[job]:
-                quotas.use(int(jobs.account[job]), kind, more)
+                quotas.use(account, kind, more)
                 for node, count in extra.items():
                     idle[node] -= count * gpus
                 found[job] = here
         return found
-
-    def _accounts_that_start(self) -> set[int]:
-        """Returns the accounts of which gangs start by the policy's plan, with all accounts above."""
-        starts = self._plan.run[~stays_put(self._plan, self._base.jobs)[self._plan.run]]
-        accounts = np.unique(self._view.jobs.account[starts]).tolist()
-        return {above for account in accounts for above in self._tree.path(account)}
 
     def _stays(self, job: int) -> bool:
         """Returns whether the plan leaves the workers of the base view where they run."""
@@ -228,10 +223,12 @@ class _Growth:
         fit = np.flatnonzero((idle >= gpus) & (self._view.cluster.node_generation == kind))
         return int(fit[np.argmin(idle[fit])]) if len(fit) else None
 
-    def _quotas(self) -> Quotas:
-        """Returns what limits leave beside the gangs of the policy's plan."""
+    def _quotas(self, some: Bools | None = None) -> Quotas:
+        """Returns what limits leave beside the gangs of the policy's plan, or beside those marked in `some` (J,)."""
         jobs, quotas = self._base.jobs, Quotas(self._tree, self._limits)
         for job, kind in zip(self._plan.run.tolist(), self._plan.generation.tolist(), strict=True):
+            if some is not None and not some[job]:
+                continue
             if quotas.limits_any(account := int(jobs.account[job])):
                 quotas.use(account, kind, int(jobs.workers[job] * jobs.gpus[job]))
         return quotas

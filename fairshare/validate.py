@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from fairshare.demand import EPSILON
@@ -88,7 +86,7 @@ def validate(plan: Decision, view: Snapshot) -> None:
         bound = np.minimum(plan.guaranteed.sum(axis=1), plan.share.sum(axis=1))
         safe = _within(bound, view, tree) & _may_go_on(view, tree)
         _only(runs | ~safe, np.arange(len(jobs)), "is stopped although it is within its account's guarantee")
-    _within_limits(plan, view, tree, ~stays[run] & ~_only_shrinks(plan, jobs))
+    _within_limits(plan, view, tree, ~stays[run] & ~_gets_no_more(plan, jobs))
     if plan.ask_again is not None and not SOONEST <= plan.ask_again < np.inf:
         raise InvalidPlan(
             f"the plan asks for the next round in {plan.ask_again:g} s, but the minimum is {SOONEST:g} s"
@@ -134,14 +132,12 @@ def stays_put(plan: Decision, jobs: Jobs) -> Bools:
     return stays
 
 
-def _only_shrinks(plan: Decision, jobs: Jobs) -> Bools:
-    """Returns which picked gangs keep some of their GPUs, and get no others, as a mask (P,)."""
-    found = np.zeros(len(plan.run), dtype=bool)
-    fewer = np.diff(plan.place_start) < jobs.workers[plan.run]
-    for p in np.flatnonzero(fewer & (jobs.running_on[plan.run] == plan.generation)).tolist():
-        job = plan.run[p]
-        had = Counter(jobs.place_node[jobs.place_start[job] : jobs.place_start[job + 1]].tolist())
-        found[p] = Counter(plan.place_node[plan.place_start[p] : plan.place_start[p + 1]].tolist()) <= had
+def _gets_no_more(plan: Decision, jobs: Jobs) -> Bools:
+    """Returns which picked gangs run on their generation already, with as many workers or more, as a mask (P,)."""
+    run = plan.run
+    found: Bools = (jobs.running_on[run] == plan.generation) & (
+        np.diff(plan.place_start) <= jobs.workers[run]
+    )
     return found
 
 
@@ -225,8 +221,8 @@ def _beyond(view: Snapshot, used: Floats) -> tuple[Bools, Bools]:
 def _within_limits(plan: Decision, view: Snapshot, tree: Tree, starts: Bools) -> None:
     """Raises InvalidPlan if an account gets additional GPUs under the plan and then exceeds a limit.
 
-    `starts`: marks the picked gangs that get GPUs that they do not hold yet. Gangs that already run are allowed to
-    exceed a limit, because it may have been set later.
+    `starts`: marks the picked gangs that get more GPUs of a generation than they hold. Gangs that already run are
+    allowed to exceed a limit, because it may have been set later.
     """
     generation, size = np.zeros(len(view.jobs), dtype=np.int64), np.zeros(len(view.jobs), dtype=np.int64)
     generation[plan.run], size[plan.run] = plan.generation, plan.gpus(view.jobs)

@@ -28,8 +28,9 @@ class Counts:
         self._room = Quotas(tree, limits.room) if jobs.preemptible is not None else None
         self._claims = Quotas(tree, limits.claims) if limits.claims else None
         # Limits on GPU-hours were checked when the quantum began. In extra rounds within the quantum, only limits of
-        # GPUs at once bind running gangs.
+        # GPUs at once bind running gangs, unless other gangs start under the same limit.
         self._caps = Quotas(tree, facts.snapshot.accounts) if facts.settings.reclaim else None
+        self._starts = Quotas(tree, limits.most)
         all_kinds = (self._quotas, self._room, self._claims, self._caps)
         counted = [each.below for each in all_kinds if each is not None]
         self.is_limited: list[bool] = np.any(counted, axis=0).tolist()
@@ -52,6 +53,8 @@ class Counts:
         account = self._facts.account[job]
         if self._caps is not None:
             self._caps.use(account, generation, gpus)
+            if self._facts.running_on[job] != generation:
+                self._starts.use(account, generation, gpus)
         if self._room is not None:
             self._room.use(account, generation, gpus)
         if self._facts.takes_part(job):
@@ -66,7 +69,14 @@ class Counts:
         if self._caps is not None and facts.running_on[job] == generation:
             if not self._caps.allow(account, generation, size):
                 return False
-            return not takes_part or self._may_claim(account, generation, size)
+            if self._room is not None and not self._room.allow_beside(
+                self._starts, account, generation, size
+            ):
+                return False
+            if not takes_part:
+                return True
+            may_stay = self._quotas.allow_beside(self._starts, account, generation, size)
+            return may_stay and self._may_claim(account, generation, size)
         if self._room is not None and not self._room.allow(account, generation, size):
             return False
         if not takes_part:

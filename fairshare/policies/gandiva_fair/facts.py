@@ -87,7 +87,8 @@ class Facts:
             account=jobs.account.tolist(),
             running_on=jobs.running_on.tolist(),
             rooted=rooted,
-            stays=rooted | (runs & (jobs.resident < settings.min_hold)),
+            stays=rooted
+            | (runs & ((jobs.resident < settings.min_hold) | jobs.on_any(snapshot.cluster.closed))),
             may_move=settings.is_quantum,
         )
 

@@ -6,16 +6,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fairshare.codec import decode_snapshot, encode
+from fairshare.driver import Situation, between_quanta
 from fairshare.entitlement import entitlements
-from fairshare.model import NOWHERE, Bools, Decision, Reason, Snapshot
+from fairshare.model import NOWHERE, Bools, Decision, Reason, Settings, Snapshot
+from fairshare.policies import all_versions, names, policy_named
+from fairshare.policies.base import Policy
+from fairshare.quotas import with_room
 from fairshare.tree import Tree
 from tests.fairshare.build import Account, Job, decide, place_of, situation, snapshot, snapshots
 
 EXAMPLES = settings(max_examples=60, deadline=None)
+ROUNDS = ["quantum", "between", "fill"]
 
 
 def limited(given: Snapshot, **caps: dict[int, float]) -> Snapshot:
@@ -48,6 +54,13 @@ def used(given: Snapshot, decision: Decision, *, sharing: bool = False) -> np.nd
     return Tree.of(given.accounts.parent).sums(amounts)
 
 
+def in_round(kind: str, policy: Policy, chosen: Settings) -> Settings:
+    """Returns the settings for a round at the end of a quantum, between two quanta, or that only fills free GPUs."""
+    if kind == "between":
+        return between_quanta(policy, chosen)
+    return replace(chosen, may_preempt=kind == "quantum", reclaim=False)
+
+
 def some_limits(draw: st.DrawFn, given: Snapshot, *, least: float = 0.0) -> dict[int, float]:
     accounts = range(len(given.accounts.parent))
     return {t: least + draw(st.integers(0, 6)) for t in accounts if draw(st.booleans())}
@@ -60,6 +73,45 @@ def test_no_account_gets_more_than_its_limits_leave_for_the_round(data):
     given = limited(given, room_total=some_limits(data.draw, given))
     decision = decide(given, seed=1)
     assert (used(given, decision).sum(axis=1) <= given.accounts.room_total).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.sampled_from(all_versions()), st.sampled_from(ROUNDS), st.integers(0, 3))
+def test_under_no_policy_and_in_no_round_does_an_account_get_more_than_it_has_beyond_a_limit(
+    data, policy, kind, seed
+):
+    given = data.draw(snapshots())
+    chosen = policy_named(*policy)
+    given = limited(given, room_total=some_limits(data.draw, given))
+    given = replace(given, settings=in_round(kind, chosen, given.settings))
+    plan, jobs = Situation.first(chosen, given).decide(seed), given.jobs
+    runs = np.flatnonzero(jobs.running_on != NOWHERE)
+    held = used(given, replace(plan, run=runs, generation=jobs.running_on[runs]))
+    has, starts = used(given, plan), jobs.running_on[plan.run] != plan.generation
+    new = used(given, replace(plan, run=plan.run[starts], generation=plan.generation[starts]))
+    accounts = with_room(given.accounts)
+    assert (has <= np.maximum(accounts.cap, held)).all()
+    assert (has.sum(axis=1) <= np.maximum(accounts.cap_total, held.sum(axis=1))).all()
+    if kind == "quantum":
+        assert (has.sum(axis=1) <= accounts.cap_total).all()
+    # No gang starts under a limit while others are beyond it.
+    assert not ((new > 0) & (has > accounts.cap)).any()
+    assert not (new.any(axis=1) & (has.sum(axis=1) > accounts.cap_total)).any()
+
+
+@pytest.mark.parametrize("name", names())
+def test_between_quanta_a_gang_leaves_its_place_under_a_limit_to_a_claim_of_the_same_team(name):
+    accounts = [Account(), Account(), Account(parent=0), Account(parent=0)]
+    waits = Job(2, gpus=2)
+    given = limited(
+        snapshot([(0, 8)], accounts, [Job(3, gpus=2, on=(0,), preemptible=True), waits]), room_total={0: 2}
+    )
+    assert Situation.first(policy_named(name), given).fill(1).run.tolist() == [1]
+    alone = limited(
+        snapshot([(0, 8)], accounts, [Job(3, gpus=2, on=(0,), preemptible=True)]), room_total={0: 1}
+    )
+    assert Situation.first(policy_named(name), alone).fill(1).run.tolist() == [0]  # the quantum is not over
+    assert Situation.first(policy_named(name), alone).decide(1).run.tolist() == []
 
 
 @EXAMPLES

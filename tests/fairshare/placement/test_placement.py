@@ -137,3 +137,12 @@ def test_higher_priority_goes_first_within_an_account_and_changes_nothing_betwee
     jobs = [Job(0), Job(0), Job(0, priority=5), Job(0, priority=9), Job(1), Job(1)]
     given = snapshot([(0, 4)], [Account(), Account()], jobs)
     assert decide(given, seed=0).run.tolist() == [2, 3, 4, 5]
+
+
+def test_a_gang_on_a_closed_node_does_not_leave_it_for_faster_gpus():
+    users = [Account(), Account()]
+    stays = Job(0, gpus=4, rate={0: 1.0, 1: 4.0}, on=(0,))
+    given = snapshot([(0, 4), (1, 4)], users, [stays, Job(1, gpus=4, accepts=(0,))], owed={(0, 1): 1e4})
+    decision = decide(with_closed(given, {0}), seed=0)
+    assert decision.run.tolist() == [0]
+    assert place_of(decision, 0) == [0]

@@ -247,3 +247,12 @@ def test_a_spoilt_plan_is_refused_whatever_the_cluster(
     if len(spoilt.run) > 1 and len(spoilt.run) < len(given.jobs):
         with pytest.raises(InvalidPlan):
             validate(spoilt, given)
+
+
+def test_a_gang_beyond_a_limit_may_change_its_node_but_not_get_more() -> None:
+    beyond = [Account(cap_total=1)]
+    given = snapshot([(0, 4), (0, 4)], beyond, [Job(0, gpus=2, on=(0,))])
+    validate(planned(given, (0, 0, (1,))), given)
+    waits = snapshot([(0, 4), (0, 4)], beyond, [Job(0, gpus=2)])
+    with pytest.raises(InvalidPlan, match="more GPUs than its limits"):
+        validate(planned(waits, (0, 0, (1,))), waits)
