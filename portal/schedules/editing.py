@@ -17,13 +17,16 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key
-from portal.schedules.timing import FIELDS, Timing
+from portal.schedules.timing import FIELDS, TIMING, Timing
 from portal.schedules.views import visible_schedule
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
+from portal.submit.keeping import DO, asked_draft, keep_form
+from portal.submit.kept import draft_of
 from portal.submit.views import form_context
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
+from scheduling.models import Draft as KeptDraft
 from scheduling.models import Job, Schedule
 from scheduling.schedules.actions import change_schedule, create_schedule
 from scheduling.spec.job_spec import SpecError
@@ -34,12 +37,18 @@ from scheduling.timetable import zone_names
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: UserRequest) -> HttpResponse:
-    """Shows the form for a new schedule. A POST creates the schedule.
+    """Shows the form for a new schedule. A POST creates the schedule, or with `do=draft` keeps the form as a draft.
 
-    With `?job=`, the form starts with the specification of this job.
+    With `?job=`, the form starts with the specification of this job; with `?draft=`, with this draft.
     """
     if request.method == "POST":
-        return _posted(request, None)
+        return _kept(request) if request.POST.get("do") == DO else _posted(request, None)
+    kept = asked_draft(request, KeptDraft.Kind.SCHEDULE)
+    if isinstance(kept, HttpResponse):
+        return kept
+    if kept:
+        stored = Timing.kept(kept.content.get(TIMING)).checked()
+        return _page(request, *draft_of(kept, request.user), stored, kept=kept)
     zone = Timing(time_zone=str(timezone.get_current_timezone()))
     key = request.GET.get("job", "")
     if not key:
@@ -78,6 +87,19 @@ def preview(request: UserRequest) -> HttpResponse:
     timing = Timing.from_post(request.POST).checked()
     context = _timing_context(timing) | {"swap": True, "fields": FIELDS}
     return render(request, "schedules/previewed.html", context)
+
+
+def _kept(request: UserRequest) -> HttpResponse:
+    """Keeps the form as a draft, also if it is incomplete or wrong."""
+    choices = Choices.of(request.user, request.POST.get("cluster", ""))
+    timing = Timing.from_post(request.POST)
+    return keep_form(
+        request,
+        KeptDraft.Kind.SCHEDULE,
+        Draft.from_post(request.POST, choices).with_upload(request),
+        more={TIMING: timing.to_dict()},
+        page=lambda refused: _page(request, choices, refused, timing.checked(), status=422),
+    )
 
 
 def _posted(request: UserRequest, schedule: Schedule | None) -> HttpResponse:
@@ -128,11 +150,13 @@ def _page(
     timing: Timing,
     *,
     schedule: Schedule | None = None,
+    kept: KeptDraft | None = None,
     status: int = 200,
 ) -> HttpResponse:
     context = form_context(draft, choices) | _timing_context(timing)
     context |= {
         "schedule": schedule,
+        "kept": kept,
         "scheduling": True,
         "missed_choices": Schedule.Missed.choices,
         "overlap_choices": Schedule.Overlap.choices,

@@ -19,6 +19,7 @@ from scheduling.timetable import Timetable, TimetableError
 from scheduling.timetable.local_time import when_reached
 
 PREVIEWED = 10
+TIMING = "timing"  # the name of these fields in the content of a draft
 FIELDS = ("expression", "time_zone", "begins", "ends", "missed", "catch_up_hours", "overlap")
 HOUR = 3600
 
@@ -55,6 +56,17 @@ class Timing:
             overlap=schedule.overlap,
             stored=schedule,
         )
+
+    @classmethod
+    def kept(cls, stored: Any) -> Self:
+        """Returns the fields that `to_dict` wrote into a draft."""
+        given = stored if isinstance(stored, dict) else {}
+        texts: dict[str, Any] = {name: str(given[name]) for name in FIELDS if name in given}
+        return cls(**texts)
+
+    def to_dict(self) -> dict[str, str]:
+        """Returns the texts as typed, for a draft."""
+        return {name: getattr(self, name) for name in FIELDS}
 
     @classmethod
     def imported(cls, options: Mapping[str, Any], stored: Schedule | None = None) -> Self:

@@ -25,6 +25,7 @@ FORMS = {
     Draft.Kind.JOB: ("submit", "job"),
     Draft.Kind.SWEEP: ("sweep_new", "sweep"),
     Draft.Kind.PIPELINE: ("pipeline_new", "pipeline"),
+    Draft.Kind.SCHEDULE: ("schedule_new", "schedule"),
 }
 
 

@@ -16,7 +16,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.texts import not_storable, one_line
 from accounting.models import User
-from scheduling.models import CodeUpload, Draft, Job, Pipeline, Sweep
+from scheduling.models import CodeUpload, Draft, Job, Pipeline, Schedule, Sweep
 
 MOST = 50  # drafts of one user
 MOST_BYTES = 256 * 1024  # of one draft's content
@@ -71,9 +71,9 @@ def delete_draft(*, actor: User, draft: Draft) -> None:
     Draft.objects.filter(pk=draft.pk).delete()
 
 
-def submitted_with(owner: User, request_key: str) -> Job | Sweep | Pipeline | None:
+def submitted_with(owner: User, request_key: str) -> Job | Sweep | Pipeline | Schedule | None:
     """Returns what the owner has submitted with this request key; None if nothing."""
-    for model in (Job, Sweep, Pipeline):
+    for model in (Job, Sweep, Pipeline, Schedule):
         rows: QuerySet[Any] = model._default_manager.filter(owner=owner, request_key=request_key)
         if (found := rows.first()) is not None:
             return found  # type: ignore[no-any-return]

@@ -26,6 +26,7 @@ class Draft(models.Model):
         JOB = "job", "Job"
         SWEEP = "sweep", "Sweep"
         PIPELINE = "pipeline", "Pipeline"
+        SCHEDULE = "schedule", "Schedule"
 
     owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="drafts")
     kind = models.CharField(max_length=8, choices=Kind)

@@ -15,6 +15,7 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
 from scheduling.jobs.code_from_git import fetches_code
+from scheduling.jobs.drafts import forget_draft
 from scheduling.jobs.later import check_later
 from scheduling.models import Cluster, Schedule
 from scheduling.models.event_codes import Delay
@@ -100,6 +101,7 @@ def create_schedule(
     """
     may_schedule(actor, tenant, cluster, spec)
     timetable = terms.check()
+    forget_draft(actor, request_key)
     written = asdict(terms) | {"expression": timetable.expression}
     schedule = Schedule(
         tenant=tenant,

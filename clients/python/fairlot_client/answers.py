@@ -287,18 +287,18 @@ class Deletion(TypedDict):
 
 class Draft(TypedDict):
     id: int
-    kind: Literal["job", "sweep", "pipeline"]
+    kind: Literal["job", "sweep", "pipeline", "schedule"]
     name: str
     created_at: str
     saved_at: str
 
 
 class DraftInFull(TypedDict):
-    """A draft with its content. A job, sweep or pipeline that is submitted with the `Idempotency-Key` `request_key`
-    takes the draft's place."""
+    """A draft with its content. A job, sweep, pipeline or schedule that is submitted with the `Idempotency-Key`
+    `request_key` takes the draft's place."""
 
     id: int
-    kind: Literal["job", "sweep", "pipeline"]
+    kind: Literal["job", "sweep", "pipeline", "schedule"]
     name: str
     created_at: str
     saved_at: str

@@ -10,7 +10,7 @@ from pydantic import ConfigDict
 
 from portal.api.fields import Line
 
-Kind = Literal["job", "sweep", "pipeline"]
+Kind = Literal["job", "sweep", "pipeline", "schedule"]
 EXAMPLE: dict[str, Any] = {"spec": {"name": "resnet-50", "command": ""}, "team": "your-team"}
 
 
@@ -33,8 +33,8 @@ class Draft(Schema):
 
 
 class DraftInFull(Draft):
-    """A draft with its content. A job, sweep or pipeline that is submitted with the `Idempotency-Key` `request_key`
-    takes the draft's place."""
+    """A draft with its content. A job, sweep, pipeline or schedule that is submitted with the `Idempotency-Key`
+    `request_key` takes the draft's place."""
 
     team: str = Field(description="Slug of the chosen team; empty if none is chosen.")
     cluster: str = Field(description="Name of the chosen cluster; empty if none is chosen.")

@@ -7,7 +7,7 @@ from django.test import Client
 
 from portal.submit.fields import Fields, digest
 from scheduling.jobs.secrets import create_secret
-from scheduling.models import CodeUpload, Draft, Job, Pipeline, Sweep
+from scheduling.models import CodeUpload, Draft, Job, Pipeline, Schedule, Sweep
 from tests.portal.scene import Scene
 from tests.portal.sweeps.test_sweeps import posted as posted_sweep
 
@@ -110,6 +110,32 @@ def test_a_sweep_is_kept_with_its_parameters(scene: Scene, bob: Client) -> None:
     assert bob.get(f"/submit/?draft={Draft.objects.get().pk}").status_code == 404
     assert bob.post("/sweeps/new/", posted_sweep(tenant=scene.people.astro.pk)).status_code == 302
     assert (Sweep.objects.count(), Draft.objects.count()) == (1, 0)
+
+
+def test_a_schedule_is_kept_with_its_times(scene: Scene, bob: Client) -> None:
+    times = {"expression": "not yet", "time_zone": "Europe/Berlin", "missed": "once", "overlap": "forbid"}
+    form = posted(scene, Fields(name="nightly", command="go"), catch_up_hours="24", **times)
+    draft_url = bob.post("/schedules/new/", form).url
+    assert draft_url == f"/schedules/new/?draft={Draft.objects.get().pk}"
+    assert draft_url in bob.get("/drafts/").content.decode()
+    opened = bob.get(draft_url).context
+    assert (opened["timing"].expression, opened["timing"].time_zone) == ("not yet", "Europe/Berlin")
+    assert "expression" in opened["timing"].problems
+    assert opened["draft"].fields.name == "nightly"
+    [shown] = bob.get(API).json()
+    assert (shown["kind"], shown["name"]) == ("schedule", "nightly")
+    sent = bob.post("/schedules/new/", form | {"do": "submit", "expression": "0 3 * * *"})
+    made = Schedule.objects.get(name="nightly")
+    assert sent.url == f"/schedules/{made.pk}/"
+    assert not Draft.objects.exists()
+    late = bob.post("/schedules/new/", form, headers={"HX-Request": "true"})
+    assert "submitted already" in late.content.decode()
+
+
+def test_a_stored_schedule_is_changed_and_never_kept(scene: Scene, bob: Client) -> None:
+    page = f"/schedules/{scene.schedule.pk}/edit/"
+    assert "Save as draft" in bob.get("/schedules/new/").content.decode()
+    assert "Save as draft" not in bob.get(page).content.decode()
 
 
 def test_a_pipeline_is_kept_also_while_it_is_wrong(scene: Scene, bob: Client) -> None:
