@@ -89,18 +89,21 @@ def expected_of(waits: Floats, *, quantum: float, horizon: float) -> Expected:
     return Expected(np.maximum(np.exp(mean) - quantum, 0.0), np.sqrt(spread))
 
 
-def intervals(expected: Expected, age: Floats, past: Outcomes, *, quantum: float) -> tuple[Floats, Floats]:
+def intervals(
+    expected: Expected, age: Floats, past: Outcomes, *, quantum: float, share: float = 1.0
+) -> tuple[Floats, Floats]:
     """Returns the earliest and the latest wait (J,) in seconds from now.
 
     - `expected`: what is expected of each of the J jobs.
     - `age` (J,): the seconds that each job has already waited.
     - `past`: earlier forecasts of the cluster, of which the last MOST_OUTCOMES are used.
+    - `share`: the share of the cluster's forecasts that is in `past`, less than 1 for a random sample.
     """
     newest = slice(max(0, len(past.expected) - MOST_OUTCOMES), None)
     centre, ages = _logs(past.expected[newest], past.age[newest], quantum)
     known = np.log(past.waited[newest] + quantum) - centre
     started = np.concatenate([past.started[newest], np.ones(PRIOR_POINTS, dtype=np.bool_)])
-    recent = 0.5 ** (np.arange(len(centre), 0, -1) / HALF_LIFE) + LASTING
+    recent = 0.5 ** (np.arange(len(centre), 0, -1) / (HALF_LIFE * share)) + LASTING
     mine, my_ages = _logs(expected.wait, age, quantum)
     kinds = np.round(np.stack([mine, my_ages, np.log(expected.spread)]) / ROUNDED) * ROUNDED
     alike, kind = np.unique(kinds, axis=1, return_inverse=True)

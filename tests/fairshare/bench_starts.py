@@ -132,13 +132,13 @@ SEEN = {
     "Muri, trace 1": Trace(MURI[1], 18, 700, share=0.1),
     "Blox, load 6": Trace(BLOX, 20, 600),
 }
-# In Philly each team had nodes of its own. Here it has as few as let it use 80 % of their GPUs.
+# In Philly each team had nodes of its own. Here it has as few as let it use 80 % of their GPUs; in Chronus, 99 %.
 TRACES = {
     "Philly, team 103959": Trace(read_philly, 4, JOBS, teams=("103959",), share=0.15),
     "Philly, team 0e4a51": Trace(read_philly, 6, JOBS, teams=("0e4a51",), share=0.15),
     "Philly, team ee9e8c": Trace(read_philly, 19, JOBS, teams=("ee9e8c",), share=0.15),
-    "Chronus, team ee9e8c": Trace(CHRONUS, 13, 1000, teams=("vc_ee9e8c",), share=0.3),
-    "Chronus, team 103959": Trace(CHRONUS, 14, 1000, teams=("vc_103959",), share=0.3),
+    "Chronus, team ee9e8c": Trace(CHRONUS, 13, 2000, teams=("vc_ee9e8c",), share=0.3),
+    "Chronus, team 103959": Trace(CHRONUS, 14, 2000, teams=("vc_103959",), share=0.2),
 }
 WITHOUT_DATA = {"generated": Trace(generated, 8, 600)}
 ALL = TRACES | SEEN | WITHOUT_DATA
@@ -312,7 +312,7 @@ def main(names: Sequence[str]) -> None:
         work, begins = workload_of(traces[name], Path(data or ".")), process_time()
         made = replayed(name, work, Path(keep) if keep else None, share=traces[name].share)
         between = process_time()
-        judged = judge(made, quantum=work.quantum)
+        judged = judge(made, quantum=work.quantum, share=traces[name].share)
         show(f"({name})" if name in SEEN else name, judged)
         replay, intervals = between - begins, process_time() - between
         sys.stdout.write(

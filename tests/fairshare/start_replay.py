@@ -163,10 +163,10 @@ def forecasts_of(
     return scheduler.made
 
 
-def judge(made: Sequence[Made], *, quantum: float) -> list[Judged]:
+def judge(made: Sequence[Made], *, quantum: float, share: float = 1.0) -> list[Judged]:
     """Returns the forecasts with the interval of each, which depends only on what was known at its time.
 
-    The first forecasts are made without knowledge.
+    The first forecasts are made without knowledge. `share`: the share of the jobs for which forecasts were made.
     """
     at, age, expected, spread, waited = (
         np.array([getattr(one, name) for one in made], dtype=np.float64)
@@ -183,7 +183,7 @@ def judge(made: Sequence[Made], *, quantum: float) -> list[Judged]:
             ago, expected[before], age[before], np.where(started, waited[before], ago), started
         )
         now_expected = calibration.Expected(expected[first:last], spread[first:last])
-        sides = calibration.intervals(now_expected, age[first:last], past, quantum=quantum)
+        sides = calibration.intervals(now_expected, age[first:last], past, quantum=quantum, share=share)
         judged += [
             Judged(one, earliest, latest)
             for one, earliest, latest in zip(

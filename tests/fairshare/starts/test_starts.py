@@ -165,6 +165,15 @@ def test_each_outcome_counts_for_forecasts_like_its_own() -> None:
     assert high[1] == pytest.approx(100 * HOUR)
 
 
+def test_a_sample_of_forecasts_follows_a_change_as_soon_as_all_of_them() -> None:
+    rows = [(HOUR, 0.0, HOUR, True)] * 900 + [(HOUR, 0.0, 4 * HOUR, True)] * 40
+    latest = []
+    for step, share in ((1, 1.0), (10, 0.1), (10, 1.0)):
+        known = outcomes(rows[::step], every=step * HOUR)
+        latest.append(intervals(of(HOUR), np.zeros(1), known, quantum=QUANTUM, share=share)[1][0] / HOUR)
+    assert latest == pytest.approx([4, 4, 1])
+
+
 def test_many_forecasts_of_one_day_narrow_intervals_less_than_as_many_of_a_year() -> None:
     """Proves that jobs that wait at the same time, whose errors have a common part, do not count as many outcomes."""
     rows = [(10 * HOUR, 0.0, 10 * HOUR, True)] * 300

@@ -159,6 +159,35 @@ def test_intervals_are_later_after_jobs_have_started_later_than_expected(lab: Wo
     assert waits_until() > before * 2
 
 
+def test_a_start_is_expected_later_if_jobs_like_the_running_one_have_run_for_long_without_an_end(
+    lab: World,
+) -> None:
+    cast, now = lab.people, now_from_database()
+    lab.submit(cast.bob, cast.astro, gpus=4)
+    lab.quantum()
+    lab.carry_out()
+    lab.submit(cast.bob, cast.astro, gpus=4)
+    lab.fill()
+    others = [lab.submit(cast.bob, cast.astro, gpus=4).pk for _ in range(24)]
+    ran = Job.objects.filter(pk__in=others)
+    ran.update(
+        first_started_at=F("created_at"),
+        first_generation_id=lab.cluster.nodes.values_list("generation")[:1],
+        epoch=1,
+        held_for=timedelta(minutes=10),
+        not_before=now + timedelta(days=1),
+    )
+    ran.filter(pk__in=others[:12]).update(state=Job.State.SUCCEEDED, ended_at=now_from_database())
+    later = ran.filter(pk__in=others[12:])
+    expected = []
+    for held in (timedelta(minutes=1), timedelta(hours=5)):
+        later.update(held_for=held)
+        Cluster.objects.update(last_round_at=now_from_database())
+        assert forecast(lab) == 1
+        expected.append(JobForecast.objects.get().starts_by)
+    assert expected[1] - expected[0] > timedelta(minutes=30)
+
+
 def test_an_outcome_counts_once_however_often_forecasts_run(lab: World) -> None:
     waiting = waits(lab)
     passed(lab, waiting, started=timedelta(seconds=1))
