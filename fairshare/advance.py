@@ -197,33 +197,58 @@ class _Picker:
         """Picks gangs of the marked accounts, and returns the GPUs that they use, by node (N,).
 
         `running` (N,): GPUs on which gangs that run there may stay. `waiting` (N,): those on which others may begin.
+
+        When a quantum is over, a gang of higher priority takes GPUs of running gangs of lower priority if it fits
+        nowhere else. Services, sessions and gangs within their minimum hold keep theirs.
         """
-        jobs = self._view.jobs
+        jobs, settings = self._view.jobs, self._view.settings
         able = accounts[jobs.account] & (jobs.blocked == 0)
         if jobs.preemptible is not None:
             able &= ~jobs.preemptible
+        runs = jobs.running_on != NOWHERE
+        goes_on = runs & (jobs.resident < settings.min_hold) if settings.is_quantum else runs.copy()
+        if jobs.keeps is not None:
+            goes_on |= runs & jobs.keeps
         order = np.flatnonzero(able)
-        order = order[np.argsort(-jobs.priority[order], kind="stable")]
-        used = np.zeros_like(running)
-        for job in order[jobs.running_on[order] != NOWHERE].tolist():
-            at = jobs.place_node[jobs.place_start[job] : jobs.place_start[job + 1]]
-            if job in self.places or not _fits(running - used, at, int(jobs.gpus[job])):
-                continue
-            # A limit that was set since it started stops a gang at the end of its quantum, as elsewhere.
-            may_stay = not self._view.settings.is_quantum
-            if may_stay or self._is_allowed(job, int(jobs.running_on[job]), beside=self.used):
-                self._give(job, at, used, is_new=False)
-        kinds, most = self._view.cluster.node_generation, int(waiting.sum())
-        for job in order[jobs.running_on[order] == NOWHERE].tolist():
-            if most - int(used.sum()) < int(jobs.workers[job] * jobs.gpus[job]) or job in self.places:
-                continue
+        order = order[np.lexsort((~runs[order], -jobs.priority[order], ~goes_on[order]))]
+        held, used = np.zeros_like(running), np.zeros_like(running)
+        for job in order[runs[order]].tolist():
+            _take(held, self._nodes(job), int(jobs.gpus[job]))
+        for job in order.tolist():
+            if runs[job]:
+                _take(held, self._nodes(job), -int(jobs.gpus[job]))
+                self._keep(job, running, used)
+            elif job not in self.places:
+                self._begin(job, waiting, used, held)
+        return used
+
+    def _keep(self, job: int, running: Ints, used: Ints) -> None:
+        """Picks a running gang on its nodes, if these are among the GPUs `running` and nobody else got them."""
+        at = self._nodes(job)
+        if job in self.places or not _fits(running - used, at, int(self._view.jobs.gpus[job])):
+            return
+        # A limit that was set since it started stops a gang at the end of its quantum, as elsewhere.
+        may_stay = not self._view.settings.is_quantum
+        if may_stay or self._is_allowed(job, int(self._view.jobs.running_on[job]), beside=self.used):
+            self._give(job, at, used, is_new=False)
+
+    def _begin(self, job: int, waiting: Ints, used: Ints, held: Ints) -> None:
+        """Picks a waiting gang where it fits on GPUs that are not in `held`, and otherwise anywhere."""
+        jobs, kinds = self._view.jobs, self._view.cluster.node_generation
+        workers, gpus = int(jobs.workers[job]), int(jobs.gpus[job])
+        if int(waiting.sum()) - int(used.sum()) < workers * gpus:
+            return
+        for free in (np.maximum(waiting - used - held, 0), np.maximum(waiting - used, 0)):
             for kind in _preferred(jobs, job):
                 here = np.flatnonzero(kinds == kind)
-                spot = fit((waiting - used)[here], int(jobs.workers[job]), int(jobs.gpus[job]))
+                spot = fit(free[here], workers, gpus)
                 if spot is not None and self._is_allowed(job, kind, beside=self._held):
                     self._give(job, here[spot], used, is_new=True)
-                    break
-        return used
+                    return
+
+    def _nodes(self, job: int) -> Ints:
+        jobs = self._view.jobs
+        return jobs.place_node[jobs.place_start[job] : jobs.place_start[job + 1]]
 
     def _is_allowed(self, job: int, kind: int, *, beside: Floats) -> bool:
         """Returns whether limits allow the gang in addition to the GPUs `beside` (T, K)."""

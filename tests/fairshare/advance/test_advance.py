@@ -129,6 +129,27 @@ def test_a_limit_that_is_set_in_a_window_binds_when_the_quantum_is_over() -> Non
     assert plan_of(replace(view, settings=between)) == [0, 1]
 
 
+def test_when_a_quantum_is_over_the_higher_priority_has_the_reserved_gpus() -> None:
+    runs, waits = Job(2, gpus=4, on=(0,), resident=1e4), Job(2, gpus=4, priority=5)
+    view = reserved(snapshot([(0, 4)], TEAMS, [runs, waits]), (0, 4, 0, 0.0, False))
+    assert plan_of(view) == [1]
+    between = between_quanta(situation(view).policy, view.settings)
+    assert plan_of(replace(view, settings=between)) == [0]
+    assert plan_of(replace(view, settings=replace(view.settings, min_hold=1e5))) == [0]
+    assert plan_of(keeping(view, [0])) == [0]
+
+
+def test_a_gang_of_higher_priority_takes_free_reserved_gpus_before_those_of_others() -> None:
+    low, high = Job(2, gpus=2, on=(0,), resident=1e4), Job(2, gpus=2, priority=5)
+    view = reserved(
+        snapshot([(0, 2), (0, 2)], TEAMS, [low, high]), (0, 2, 0, 0.0, False), (1, 2, 0, 0.0, False)
+    )
+    plan = decide(view, 1)
+    assert (place_of(plan, 0), place_of(plan, 1)) == ([0], [1])
+    same = reserved(snapshot([(0, 2)], TEAMS, [low, Job(2, gpus=2)]), (0, 2, 0, 0.0, False))
+    assert plan_of(same) == [0]
+
+
 def test_a_reservation_on_a_drained_node_or_of_a_team_without_jobs_harms_nobody() -> None:
     view = snapshot([(0, 4), (0, 4)], TEAMS, [Job(3, gpus=4)], away=(0,))
     assert plan_of(reserved(view, (0, 4, 0, 0.0, False))) == [0]
