@@ -117,6 +117,11 @@ class SchedulingForm(Form):
         for name in ("notice_seconds", *OF_WORKERS):
             if self.is_bound and name not in self.data:
                 del self.fields[name]
+        if (
+            cluster.backend == Cluster.Backend.LOCAL
+        ):  # the page does not show these, nor what is wrong with them
+            for name in OF_WORKERS:
+                self.fields.pop(name, None)
 
     def clean_overhead_limit(self) -> float:
         return float(self.cleaned_data["overhead_limit"])

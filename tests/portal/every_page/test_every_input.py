@@ -133,7 +133,62 @@ class Tried:
             why = [str(record.exc_info[1]) for record in self._log.records if record.exc_info]
             sent = str(options.get("data", ""))
             self.wrong.append(f"{answer.status_code} {method} {address[:200]} {sent[:300]} {why[:1]}"[:700])
+        if answer.status_code == 422 and answer.headers.get("Content-Type", "").startswith("text/html"):
+            self.wrong += [f"{method} {address[:200]}: {fault}" for fault in what_is_unsaid(answer)]
         return answer
+
+
+class Said(HTMLParser):
+    """Parses the answer to an invalid form: which fields are invalid, what describes them, and which ids have text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.invalid: list[tuple[str, list[str]]] = []
+        self.texts: dict[str, str] = {}
+        self.refusals: list[str] = []
+        self.status_regions = 0
+        self._open: list[tuple[str, str, bool]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        kinds = given.get("class", "").split()
+        if given.get("aria-invalid") == "true":
+            self.invalid.append((given.get("name", tag), given.get("aria-describedby", "").split()))
+        self.status_regions += "messages" in kinds and given.get("role") == "status"
+        if tag not in VOID:
+            says_no = "field-error" in kinds or ("note-bad" in kinds and given.get("role") == "alert")
+            self._open.append((tag, given.get("id", ""), says_no or "data-answers" in given))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if not (text := data.strip()):
+            return
+        for _, key, says_no in self._open:
+            self.texts[key] = f"{self.texts.get(key, '')} {text}".strip()
+            self.refusals += [text] if says_no else []
+
+
+VOID = {"input", "br", "hr", "img", "link", "meta", "use", "col", "wbr"}
+
+
+def what_is_unsaid(answer: Any) -> list[str]:
+    """Returns what the answer to an invalid form lacks. static/js/app.js gives the focus to its first invalid field, or
+    else to what refuses the form."""
+    said = Said()
+    said.feed(answer.content.decode())
+    wrong = [
+        f"nothing describes the invalid field {name}"
+        for name, keys in said.invalid
+        if not any(said.texts.get(key) for key in keys)
+    ]
+    if not said.refusals:
+        wrong.append("nothing says why the form is refused")
+    if said.status_regions != 1 and b"<html" in answer.content:
+        wrong.append(f"{said.status_regions} status regions")
+    return wrong
 
 
 def form(pairs: dict[str, str]) -> dict[str, str]:
