@@ -21,16 +21,9 @@ from portal.user_request import UserRequest
 from scheduling.jobs.programs import has_program
 from scheduling.models import Cluster, Session
 from scheduling.sessions.actions import start_session
+from scheduling.sessions.programs import PORT, command_for
 from scheduling.spec.job_spec import SpecError
 
-# Starts JupyterLab below the path that Fairlot's proxy gives to the session. JupyterLab needs no login page, because
-# the proxy checks each request and sends the token. Without a token, which only sessions have, it does not start: an
-# empty token would admit everybody.
-JUPYTER = """exec jupyter lab --no-browser --allow-root --ip={listen} --port="$PORT" \\
-  --ServerApp.base_url="$FAIRLOT_BASE_URL" \\
-  --ServerApp.allow_remote_access=True \\
-  --IdentityProvider.token="${{FAIRLOT_SESSION_TOKEN:?only sessions have a token}}"
-"""
 # Without JupyterLab, the session serves the files of its working directory with Python, which every environment has.
 FILES = """mkdir -p ".$FAIRLOT_BASE_URL"
 echo "It works. Put files beside this one, and they are served." >".$FAIRLOT_BASE_URL/index.html"
@@ -41,8 +34,10 @@ NUMBERS = ("idle_minutes", "longest_hours")
 
 @dataclass(frozen=True)
 class Limits:
-    """The idle timeout and the time limit of a session, as the texts that the user typed. They are not validated
+    """The kind, the idle timeout and the time limit of a session. The texts that the user typed are not validated
     here."""
+
+    kind: str = Session.Kind.NOTEBOOK
 
     idle_minutes: str = "60"
     longest_hours: str = "12"
@@ -51,19 +46,19 @@ class Limits:
     @classmethod
     def of(cls, session: Session) -> Self:
         texts: dict[str, Any] = {name: str(getattr(session, name)) for name in NUMBERS}
-        return cls(**texts)
+        return cls(kind=session.kind, **texts)
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
         texts: dict[str, Any] = {name: post.get(name, "") for name in NUMBERS}
-        return cls(**texts)
+        return cls(kind=_kind(post), **texts)
 
     def read(self) -> dict[str, Any]:
-        """Returns the idle timeout and the time limit as arguments for the action.
+        """Returns the kind, the idle timeout and the time limit as arguments for the action.
 
         A text that is not a number is returned as a text, and the action then refuses it.
         """
-        return {name: read_number(getattr(self, name)) for name in NUMBERS}
+        return {"kind": self.kind, **{name: read_number(getattr(self, name)) for name in NUMBERS}}
 
     def with_problems(self, error: SpecError) -> Self:
         own = {name: text for name, text in error.problems.items() if name in NUMBERS}
@@ -82,8 +77,10 @@ def new(request: UserRequest) -> HttpResponse:
     if request.method == "GET":
         if again := request.GET.get("again"):
             return _as_before(request, again)
-        choices = Choices.of(request.user)
-        return _page(request, choices, Draft.new(choices, fields=preset(choices.cluster)), Limits())
+        choices, limits = Choices.of(request.user), Limits(kind=_kind(request.GET))
+        return _page(
+            request, choices, Draft.new(choices, fields=preset(choices.cluster, limits.kind)), limits
+        )
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft, limits = (
         Draft.from_post(request.POST, choices).with_upload(request),
@@ -124,20 +121,21 @@ def _as_before(request: UserRequest, again: str) -> HttpResponse:
     return _page(request, choices, draft, Limits.of(session))
 
 
-def preset(cluster: Cluster | None) -> Fields:
-    """Returns the initial values of the form. The command starts JupyterLab, or a file server if JupyterLab is missing.
-
-    On a local cluster, JupyterLab listens only on the loopback address.
-    """
-    is_local = cluster is None or cluster.backend == Cluster.Backend.LOCAL
-    if lacks_jupyter(cluster):
-        return Fields(name="files", command=FILES, port="8888")
-    command = JUPYTER.format(listen="127.0.0.1" if is_local else "0.0.0.0")  # noqa: S104 - a pod's own
-    return Fields(name="notebook", command=command, port="8888")
+def preset(cluster: Cluster | None, kind: str) -> Fields:
+    """Returns the initial values of the form. The command starts the kind's program, or a file server if JupyterLab is
+    missing."""
+    if kind == Session.Kind.NOTEBOOK and lacks_jupyter(cluster):
+        return Fields(name="files", command=FILES, port=str(PORT))
+    return Fields(name=kind, command=command_for(kind, cluster), port=str(PORT))
 
 
 def lacks_jupyter(cluster: Cluster | None) -> bool:
     return cluster is not None and not has_program(cluster, "jupyter")
+
+
+def _kind(asked: QueryDict) -> str:
+    kind = asked.get("kind", "")
+    return kind if kind in Session.Kind.values else Session.Kind.NOTEBOOK
 
 
 def _page(
@@ -145,6 +143,7 @@ def _page(
 ) -> HttpResponse:
     context = form_context(draft, choices) | {
         "limits": limits,
+        "kinds": Session.Kind.choices,
         "lacks_jupyter": lacks_jupyter(choices.cluster),
     }
     return render(request, "sessions/form.html", context, status=status)

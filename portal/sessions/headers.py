@@ -29,6 +29,9 @@ REPLACED = {b"cross-origin-resource-policy", b"referrer-policy"}
 # Limits on all header lines of a request or an answer together, as in most servers and browsers.
 MOST_BYTES, MOST_LINES = 64 * 1024, 500
 VISIT_COOKIE = "fairlot_visit"
+# Cookies in which programs want their token: openvscode-server and `code serve-web`, and code-server, whose hashed
+# password it is.
+TOKEN_COOKIES = {"vscode-tkn", "code-server-session"}
 
 
 def cookie_name(*, secure: bool) -> str:
@@ -56,11 +59,14 @@ def cookie_of(headers: Headers, name: str) -> str:
     return ""
 
 
-def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: str) -> list[tuple[str, str]]:
+def to_program(
+    headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: str, in_cookies: bool = False
+) -> list[tuple[str, str]]:
     """Returns the request's headers as the program gets them: without the portal's credentials, with the program's
     token.
 
-    `token` is "" if the program has no token. `scheme` (http or https) becomes the header X-Forwarded-Proto.
+    `token` is "" if the program has no token. With `in_cookies`, TOKEN_COOKIES have it, too, whatever the browser sent.
+    `scheme` (http or https) becomes the header X-Forwarded-Proto.
     """
     own = {cookie_name(secure=False), cookie_name(secure=True)}
     own |= {settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME}
@@ -69,7 +75,9 @@ def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: st
         for name, value in _end_to_end(headers)
         if name not in NOT_TO_PROGRAMS and not name.startswith((OF_WEBSOCKETS, b"x-forwarded-"))
     ]
-    cookies = "; ".join(f"{name}={value}" for name, value in _cookies(headers) if name not in own)
+    given = dict.fromkeys(sorted(TOKEN_COOKIES), token) if in_cookies else {}
+    kept = [(name, value) for name, value in _cookies(headers) if name not in own | given.keys()]
+    cookies = "; ".join(f"{name}={value}" for name, value in [*kept, *given.items()])
     texts = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in passed]
     texts += [("cookie", cookies)] if cookies else []
     texts += [("authorization", f"token {token}")] if token else []

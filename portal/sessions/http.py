@@ -66,8 +66,13 @@ def client() -> aiohttp.ClientSession:
 
 
 def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
-    """Returns the program's URL for the request, with the request's path and query unchanged byte for byte."""
+    """Returns the program's URL for the request, with the request's path and query unchanged byte for byte.
+
+    VS Code serves at the root, so its path is without the base.
+    """
     raw = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
+    if admitted.is_vscode:
+        raw = f"/{raw.removeprefix(admitted.base)}"
     host, _, port = admitted.address.rpartition(":")
     query = scope["query_string"].decode("latin-1")
     return URL.build(
@@ -129,7 +134,9 @@ class _Exchange:
                 link.request(
                     scope["method"],
                     url_of(scope, self.admitted),
-                    headers=headers.to_program(self.request.headers, token=token, scheme=scheme),
+                    headers=headers.to_program(
+                        self.request.headers, token=token, scheme=scheme, in_cookies=self.admitted.is_vscode
+                    ),
                     data=self._body() if has_body else None,
                     allow_redirects=False,
                 ) as answer,

@@ -47,7 +47,9 @@ async def relay(request: Connection, admitted: Admitted) -> None:
             client() as link,
             link.ws_connect(
                 url_of(scope, admitted),
-                headers=headers.to_program(request.headers, token=admitted.token, scheme=scheme),
+                headers=headers.to_program(
+                    request.headers, token=admitted.token, scheme=scheme, in_cookies=admitted.is_vscode
+                ),
                 protocols=scope.get("subprotocols") or (),
                 timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE_SECONDS),
                 heartbeat=HEARTBEAT_SECONDS,

@@ -55,6 +55,8 @@ class Admitted:
     address: str
     token: str
     base: str
+    # VS Code serves at the root, so it gets paths without `base`, and wants its token in a cookie.
+    is_vscode: bool = False
 
 
 @transaction.atomic(durable=True)
@@ -138,7 +140,8 @@ def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
     address = Lease.objects.ready().filter(job=job).values_list("address", flat=True).first()
     if not address:
         return Barred.NOT_READY
-    return Admitted(session_id, address, token_of(job), base_url(job))
+    is_vscode = visit.session.kind == Session.Kind.VSCODE
+    return Admitted(session_id, address, token_of(job), base_url(job), is_vscode)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,13 @@ class SessionQuerySet(models.QuerySet["Session"]):
 class Session(models.Model):
     """The extra fields of a job of kind session. The job itself has the owner, the tenant and the state."""
 
+    class Kind(models.TextChoices):
+        NOTEBOOK = "notebook", "Notebook"  # serves below FAIRLOT_BASE_URL
+        # VS Code in the browser. It serves at the root, so the proxy removes FAIRLOT_BASE_URL from the paths.
+        VSCODE = "vscode", "VS Code"
+
     job = models.OneToOneField(Job, on_delete=models.PROTECT, primary_key=True, related_name="session")
+    kind = models.CharField(max_length=16, choices=Kind, default=Kind.NOTEBOOK, db_default=Kind.NOTEBOOK)
     idle_minutes = models.PositiveIntegerField(
         help_text="The running session is stopped when nobody has used it for this many minutes."
     )

@@ -47,6 +47,7 @@ def start_session(
     tenant: Tenant,
     cluster: Cluster,
     spec: JobSpec,
+    kind: str = Session.Kind.NOTEBOOK,
     idle_minutes: int = 60,
     longest_hours: int = 12,
     request_key: str | None = None,
@@ -54,6 +55,7 @@ def start_session(
 ) -> Session:
     """Starts a session owned by `actor` in `tenant`. If `request_key` was used before, returns the earlier session.
 
+    - `kind`: a Session.Kind, which says how the proxy speaks to the session's program.
     - `idle_minutes`: how long the session may run unused before it is stopped.
     - `longest_hours`: the time limit, after which the session is stopped even if it is in use.
 
@@ -62,6 +64,8 @@ def start_session(
     if the program is not installed in the environment.
     """
     _check(spec, idle_minutes=idle_minutes, longest_hours=longest_hours)
+    if kind not in Session.Kind.values:
+        raise SpecError({"kind": f"must be one of: {', '.join(Session.Kind.values)}"})
     if not even_if_never:
         check_program(cluster, spec)
     job = submit_within(
@@ -81,9 +85,11 @@ def start_session(
             field="request_key",
         )
     limits = {"idle_minutes": idle_minutes, "longest_hours": longest_hours}
-    session, is_new = Session.objects.get_or_create(job=job, defaults=limits)
+    session, is_new = Session.objects.get_or_create(job=job, defaults={"kind": kind, **limits})
     if is_new:
-        audit.record(actor=actor, verb="session.start", target=job, tenant=tenant, after=limits)
+        audit.record(
+            actor=actor, verb="session.start", target=job, tenant=tenant, after={"kind": kind, **limits}
+        )
     return session
 
 

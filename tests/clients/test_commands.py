@@ -119,6 +119,15 @@ class TestSessions:
         assert ended.exit_code == 1
         assert "has ended: no space" in ended.stderr
 
+    def test_vs_code_needs_no_command(self, scene: Scene, fairlot) -> None:
+        done = fairlot(
+            scene.people.bob, "session", "open", "--kind", "vscode", "--no-wait", "--even-if-never"
+        )
+        assert done.exit_code == 0, done.stderr
+        job = Job.objects.latest("pk")
+        assert (job.name, job.session.kind) == ("vscode", "vscode")
+        assert "code-server" in job.spec["command"]
+
     def test_a_session_without_a_port_is_refused(self, scene: Scene, fairlot) -> None:
         done = fairlot(scene.people.bob, "session", "open", "serve")
         assert (done.exit_code, "port: " in done.stderr) == (2, True)

@@ -1292,6 +1292,7 @@ class ServiceRevision(TypedDict):
 class Session(TypedDict):
     id: int
     name: str
+    kind: Literal["notebook", "vscode"]
     state: str
     team: str
     owner: str
@@ -1312,6 +1313,7 @@ class Session(TypedDict):
 class SessionInFull(TypedDict):
     id: int
     name: str
+    kind: Literal["notebook", "vscode"]
     state: str
     team: str
     owner: str

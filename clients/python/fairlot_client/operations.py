@@ -954,12 +954,15 @@ def start_session(
     team: str | Unset = UNSET,
     cluster: str | Unset = UNSET,
     even_if_never: bool | Unset = UNSET,
+    kind: Literal["notebook", "vscode"] | Unset = UNSET,
     idle_timeout_minutes: int | Unset = UNSET,
     time_limit_hours: int | Unset = UNSET,
 ) -> Call[answers.SessionInFull]:
     """Starts a session that the caller owns.
 
     The job specification must have one worker and a port.
+
+    A specification without a command gets the command of `kind`: JupyterLab or VS Code.
     """
     return Call(
         "POST",
@@ -969,6 +972,7 @@ def start_session(
             team=team,
             cluster=cluster,
             even_if_never=even_if_never,
+            kind=kind,
             idle_timeout_minutes=idle_timeout_minutes,
             time_limit_hours=time_limit_hours,
         ),

@@ -23,6 +23,7 @@ from scheduling.core.event_texts import end_text_of
 from scheduling.leases.interruptions import back_by, of_session
 from scheduling.models import Session
 from scheduling.sessions.actions import keep_session, start_session, stop_session
+from scheduling.sessions.programs import completed
 
 router = Router(tags=["Sessions"])
 RELATED = ("job__tenant", "job__owner", "job__cluster")
@@ -53,13 +54,17 @@ def list_sessions(
 
 @router.post("/sessions", response={201: schemas.SessionInFull}, url_name="sessions")
 def begin(request: ApiRequest, new: schemas.NewSession) -> Status[Any]:
-    """Starts a session that the caller owns. The job specification must have one worker and a port."""
+    """Starts a session that the caller owns. The job specification must have one worker and a port.
+
+    A specification without a command gets the command of `kind`: JupyterLab or VS Code.
+    """
     tenant, cluster = place_of(request.auth, new)
     made = start_session(
         actor=request.auth,
         tenant=tenant,
         cluster=cluster,
-        spec=read_spec(new.spec),
+        spec=read_spec(new.spec if isinstance(new.spec, str) else completed(new.spec, new.kind, cluster)),
+        kind=new.kind,
         idle_minutes=new.idle_timeout_minutes,
         longest_hours=new.time_limit_hours,
         even_if_never=new.even_if_never,
@@ -104,6 +109,7 @@ def show(detail: SessionDetail) -> dict[str, Any]:
     return {
         "id": job.pk,
         "name": job.name,
+        "kind": session.kind,
         "state": job.state,
         "team": job.tenant.slug,
         "owner": job.owner.get_username(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from ninja import Field, Schema
 from pydantic import ConfigDict
@@ -11,6 +12,8 @@ from portal.api.fields import Whole
 from portal.api.jobs.schemas import NewJob
 from portal.api.old_names import WithOldNames, answered_too, read_as
 from portal.api.services.schemas import Interruption
+
+SessionKind = Literal["notebook", "vscode"]
 
 
 class NewSession(WithOldNames, NewJob):
@@ -27,6 +30,11 @@ class NewSession(WithOldNames, NewJob):
         }
     )
 
+    kind: SessionKind = Field(
+        "notebook",
+        description="Use vscode for VS Code in the browser, which serves at the root of its host; notebook for all "
+        "other programs, which serve below FAIRLOT_BASE_URL.",
+    )
     idle_timeout_minutes: Whole = Field(
         60,
         description="The session is stopped when nobody has used it for this many minutes. The owner is warned first.",
@@ -42,6 +50,7 @@ class NewSession(WithOldNames, NewJob):
 class Session(WithOldNames, Schema):
     id: int = Field(description="Id of the session; its job has the same id.")
     name: str
+    kind: SessionKind = Field(description="How Fairlot speaks to the session's program.")
     state: str
     team: str
     owner: str

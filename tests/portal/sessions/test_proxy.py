@@ -37,7 +37,8 @@ from accounting.models import AuditEvent, Membership, User
 from portal.edge.threads import close_all
 from portal.models import Scope, Visit
 from portal.sessions import http, visits
-from portal.sessions.editing import FILES, JUPYTER
+from portal.sessions.editing import FILES
+from portal.sessions.headers import TOKEN_COOKIES
 from portal.tokens.actions import create_token
 from scheduling.backends.local import isolation
 from scheduling.backends.local.isolation import Isolation
@@ -50,6 +51,7 @@ from scheduling.models import Job, JobForecast, Lease, Service, Session
 from scheduling.services.actions import create_service, remove_service
 from scheduling.services.replicas import step_service
 from scheduling.sessions.actions import start_session, stop_session
+from scheduling.sessions.programs import command_for
 from scheduling.spec.job_spec import JobSpec
 from tests.scheduling.leases.test_whole_life import end_all
 from tests.scheduling.world import World, world
@@ -75,7 +77,7 @@ def lab(jobs_folder: Path) -> Iterator[World]:
     end_all(made)
 
 
-def started(lab: World, **fields: Any) -> Session:
+def started(lab: World, *, kind: str = "notebook", **fields: Any) -> Session:
     """Starts a session of Bob's, waits until it is ready, and returns it."""
     usual = {
         "name": "notes", "command": f"exec {sys.executable} {PROGRAM}", "port": 8000, "readiness_path": "/",
@@ -86,6 +88,7 @@ def started(lab: World, **fields: Any) -> Session:
         tenant=lab.people.astro,
         cluster=lab.cluster,
         spec=JobSpec(**(usual | fields)),
+        kind=kind,
         idle_minutes=60,
     )
 
@@ -303,18 +306,49 @@ def test_requests_with_long_headers_pass_up_to_the_same_limit(browser: Browser) 
 
 
 @pytest.mark.parametrize(
-    "offered", [(JUPYTER, "lab", b"JupyterLab"), (FILES, "", b"It works")], ids=["jupyter", "files"]
+    "offered",
+    [(command_for("notebook", None), "lab", b"JupyterLab"), (FILES, "", b"It works")],
+    ids=["jupyter", "files"],
 )
 def test_commands_that_the_form_offers_work_at_first_click(
     lab: World, bobs: Client, port: int, offered: tuple[str, str, bytes]
 ) -> None:
     command, path, said = offered
-    session = started(
-        lab, command=command.format(listen="127.0.0.1"), environment="python", readiness_path="", port=8888
-    )
+    session = started(lab, command=command, environment="python", readiness_path="", port=8888)
     answer = let_in(bobs, port, session).ask(path)
     assert answer.status == 200
     assert said in answer.body
+
+
+@pytest.mark.parametrize("cookie", ["vscode-tkn", "code-server-session"])
+def test_vs_code_opens_at_first_click_and_to_nobody_who_lacks_its_token(
+    lab: World, bobs: Client, port: int, cookie: str
+) -> None:
+    command = f"exec {sys.executable} {PROGRAM.with_name('vscode_program.py')} {cookie}"
+    session = started(lab, kind="vscode", command=command, readiness_path="")
+    browser = let_in(bobs, port, session)
+    page = browser.ask("static/a%20b?x=1")
+    assert page.status == 200
+    # It serves at the root. Neither a stale cookie of the browser nor the portal's own reach it.
+    assert page.body.decode() == f"VS Code at /static/a%20b?x=1, cookies {sorted(TOKEN_COOKIES)}"
+    assert f"Path={browser.base}" in page.headers["Set-Cookie"]
+    stale = f"fairlot_visit={browser.cookie}; {cookie}=stale; mine=1"
+    assert "'mine'" in browser.ask("", Cookie=stale).body.decode()
+    assert browser.ask("", Cookie="").status == 401
+
+    async def echo(link: aiohttp.ClientSession) -> str:
+        async with link.ws_connect(browser.url("socket"), headers=browser.headers()) as ws:
+            await ws.send_str("through")
+            return str(await ws.receive_str())
+
+    assert browser.talk(echo) == "through"
+    address = Lease.objects.get(job=session.job).address
+
+    async def directly(link: aiohttp.ClientSession) -> int:
+        async with link.get(f"http://{address}/") as answer:
+            return answer.status
+
+    assert browser.talk(directly) == 403
 
 
 def test_statuses_and_redirects_are_the_programs_own(browser: Browser) -> None:

@@ -83,6 +83,52 @@ def test_without_jupyter_the_form_says_so_and_offers_what_is_there(
     assert "python -m http.server" in page.context["draft"].fields.command
 
 
+def test_the_form_offers_vs_code_and_refuses_it_where_it_is_not_installed(
+    lab: World, browser_of: Browser
+) -> None:
+    browser = browser_of(lab.people.bob)
+    page = browser.get(reverse("session_new"), {"kind": "vscode"})
+    draft = page.context["draft"]
+    assert "exec code-server" in draft.fields.command
+    assert 'value="vscode"' in page.content.decode()
+    form = {
+        "name": "code", "command": draft.fields.command, "port": "8888", "idle_minutes": "60", "longest_hours": "4",
+        "yaml": draft.yaml, "agreed": draft.agreed, "request_key": "k", "tenant": str(lab.people.astro.pk),
+        "kind": "vscode",
+    }  # fmt: skip
+    sent = browser.post(reverse("session_new"), form)
+    assert sent.status_code == 422
+    assert "code-server is not installed" in sent.context["draft"].problems["command"]
+    browser.post(reverse("session_new"), form | {"command": "exec sh -c 'exit 3'"})
+    session = Session.objects.get()
+    assert session.kind == "vscode"
+    again = browser.get(reverse("session_new"), {"again": session.pk})
+    assert 'value="vscode"' in again.content.decode(), "Retry keeps the kind"
+
+
+def test_a_session_without_a_command_gets_that_of_its_kind(lab: World) -> None:
+    _, token = create_token(actor=lab.people.bob, name="t", scopes=Scope.values, days=1)
+
+    def post(**fields: object) -> tuple[int, dict[str, Any]]:
+        body = {"spec": {}, "even_if_never": True} | fields
+        answer = Client().post(
+            "/api/v1/sessions",
+            json.dumps(body),
+            content_type="application/json",
+            HTTP_AUTHORIZATION=f"Bearer {token}",
+        )
+        return answer.status_code, answer.json()
+
+    status, made = post(kind="vscode", spec={"name": "mine", "gpus_per_worker": 1})
+    assert (status, made["kind"], made["name"]) == (201, "vscode", "mine")
+    spec = Job.objects.get(pk=made["id"]).spec
+    assert (spec["port"], "code-server" in spec["command"]) == (8888, True)
+    status, made = post()
+    assert (status, made["kind"], made["name"]) == (201, "notebook", "notebook")
+    assert "jupyter lab" in Job.objects.get(pk=made["id"]).spec["command"]
+    assert post(kind="terminal")[0] == 422
+
+
 def test_a_command_without_its_program_is_refused_at_its_field(lab: World, browser_of: Browser) -> None:
     browser = browser_of(lab.people.bob)
     page = browser.get(reverse("session_new"))

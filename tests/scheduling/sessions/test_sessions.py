@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 from django.db.models import F
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,9 +22,10 @@ from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.draining.actions import drain_node, return_node
 from scheduling.execution.operations import describe_gang
 from scheduling.jobs.actions import cancel_job
-from scheduling.models import HeldGpu, Job, Lease, Session
+from scheduling.models import Cluster, HeldGpu, Job, Lease, Session
 from scheduling.sessions.actions import keep_session, note_use, start_session, step_session, stop_session
 from scheduling.sessions.idle_timeout import Clocks, Step, notice
+from scheduling.sessions.programs import command_for
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.tasks import step_sessions
 from tests.scheduling.services.test_services import service_of
@@ -36,7 +40,7 @@ def lab() -> World:
 
 
 def begin(lab: World, **fields: Any) -> Session:
-    usual = {"idle_minutes": 60, "longest_hours": 12}
+    usual = {"idle_minutes": 60, "longest_hours": 12, "kind": "notebook"}
     limits = {name: fields.pop(name, value) for name, value in usual.items()}
     key = fields.pop("request_key", None)
     spec = JobSpec(**({"name": "notes", "command": "serve", "port": 8000} | fields))
@@ -95,6 +99,37 @@ def test_a_session_is_a_job_with_an_address_and_a_secret_token(lab: World) -> No
     assert token not in repr(gang)
     assert gang.endpoint is not None
     assert gang.endpoint.is_session
+
+
+def test_vs_code_starts_with_what_the_machine_or_the_image_has(
+    lab: World, tmp_path: Path, settings: LazySettings
+) -> None:
+    assert command_for("vscode", lab.cluster).startswith("HASHED_PASSWORD=")
+    program = tmp_path / "openvscode-server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    settings.FAIRLOT_ENVIRONMENTS = {"python": f"{tmp_path}:/usr/bin:/bin"}
+    assert command_for("vscode", lab.cluster).startswith("exec openvscode-server")
+    lab.cluster.backend = Cluster.Backend.KUBERNETES
+    in_pod = command_for("vscode", lab.cluster)
+    assert in_pod.index("openvscode-server") < in_pod.index("code-server --auth password")
+    for command in (in_pod, command_for("notebook", lab.cluster)):
+        assert "127.0.0.1" not in command, "the portal reaches a pod from outside"
+
+
+@pytest.mark.parametrize("kind", ["notebook", "vscode"])
+def test_no_program_starts_without_a_token(kind: str) -> None:
+    command = command_for(kind, None)
+    shell = ["/bin/sh", "-c", command.replace("exec ", "exec echo ")]
+    ran = subprocess.run(shell, capture_output=True, env={"PORT": "1"}, text=True, check=False)
+    assert ran.returncode != 0
+    assert "only sessions have a token" in ran.stderr
+
+
+def test_an_unknown_kind_is_refused_with_those_that_exist(lab: World) -> None:
+    with pytest.raises(SpecError) as refusal:
+        begin(lab, kind="emacs")
+    assert refusal.value.problems["kind"] == "must be one of: notebook, vscode"
 
 
 def test_a_job_that_only_has_a_port_is_no_session(lab: World) -> None:

@@ -69,6 +69,7 @@ def show_session(app: App, session: str) -> None:
 
 @session.command("open", context_settings=WORDS)
 @job_options
+@click.option("--kind", type=click.Choice(["notebook", "vscode"]), help="What starts if there is no command.")
 @click.option("--idle-minutes", type=int, help="Minutes without use after which the session is stopped.")
 @click.option("--hours", type=int, help="Hours after which the session is stopped.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until the session answers.")
@@ -76,17 +77,21 @@ def show_session(app: App, session: str) -> None:
 @with_app
 def open_session(
     app: App, *, file: Any, command: Any, even_if_never: bool, no_wait: bool, idle_minutes: int | None,
-    hours: int | None, **options: Any,
+    hours: int | None, kind: str | None, **options: Any,
 ) -> None:  # fmt: skip
     """Start a session, wait until it answers, and print the address of its page.
 
-    Takes the arguments of `fairlot submit`; the program must answer at a port.
+    Takes the arguments of `fairlot submit`; the program must answer at a port. With --kind, it needs no command:
+    JupyterLab or VS Code starts, which the image or environment must contain.
 
     \b
+    fairlot session open --gpus 1 --kind vscode
     fairlot session open --gpus 1 --port 8888 -- jupyter lab --port 8888
     """
-    spec, place = spec_with_code(app, file=file, command=command, options=options)
-    limits = chosen({"idle_timeout_minutes": idle_minutes, "time_limit_hours": hours})
+    spec, place = spec_with_code(
+        app, file=file, command=command, options=options, may_be_incomplete=kind is not None
+    )
+    limits = chosen({"kind": kind, "idle_timeout_minutes": idle_minutes, "time_limit_hours": hours})
     made = app.client.start_session(spec=spec, even_if_never=even_if_never, **place, **limits)
     talk(f'Started session {made["id"]} "{made["name"]}".')
     pause, said = SHORTEST, ""
