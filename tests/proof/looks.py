@@ -39,6 +39,27 @@ def tables_that_are_cut(page: Page) -> list[str]:
     return found
 
 
+def what_the_keyboard_misses(page: Page) -> list[str]:
+    """Returns the links, buttons and fields that Tab does not reach, or not in the order of the page.
+
+    Of the marks of a chart Tab reaches one, from which arrow keys lead to the others.
+    """
+    found: list[str] = page.evaluate(
+        """() => {
+            const usable = "a[href], button, input:not([type=hidden]), select, textarea, summary";
+            const acting = "[data-opens], [data-closes], [data-copies], [data-dismiss]";
+            const all = [...document.querySelectorAll(`${usable}, ${acting}`)];
+            const missed = all.filter((one) => one.checkVisibility() && !one.disabled && one.tabIndex !== 0);
+            const groups = [...document.querySelectorAll(".chart-marks:has([data-mark])")];
+            return [
+                ...missed.filter((one) => !one.matches("[data-mark]")),
+                ...groups.filter((one) => one.querySelectorAll('[data-mark][tabindex="0"]').length !== 1),
+            ].map((one) => `not reached by Tab: ${one.cloneNode().outerHTML}`);
+        }"""
+    )
+    return found
+
+
 def what_axe_says(page: Page, *rules: str) -> list[str]:
     """Returns the violations of the rules `rules` of the accessibility checker axe-core.
 

@@ -1,5 +1,5 @@
 """Opens every page in a browser, small and large, light and dark: it fits, no table is cut off without a cue, and
-axe-core finds no violation."""
+axe-core finds no violation. The keyboard reaches all that can be pressed or filled in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests import branch_coverage
 from tests.portal.every_page.test_every_url import ADA, ALICE, EXPECTED, is_page, walk
 from tests.portal.scene import Scene, with_a_session
 from tests.proof.browser import CHROMIUM_ARGUMENTS, chromium
-from tests.proof.looks import tables_that_are_cut, what_axe_says, what_is_too_wide
+from tests.proof.looks import tables_that_are_cut, what_axe_says, what_is_too_wide, what_the_keyboard_misses
 
 SITE = "http://fairlot.test"
 
@@ -77,6 +77,8 @@ def what_looks_wrong(chrome: Browser, pages: dict[str, bytes]) -> list[str]:
                 "() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
             )
             found = [*what_is_too_wide(page), *tables_that_are_cut(page)]
+            if (width, look) != (1280, "dark"):  # colours change nothing of it
+                found += what_the_keyboard_misses(page)
             if width == 1280:  # of axe's rules only that for contrast depends on colours
                 found += what_axe_says(page, *(["color-contrast"] if look == "dark" else []))
             wrong += [f"{url}, {width} pixels, {look}: {fault}" for fault in found]
