@@ -719,7 +719,10 @@ def _without_spent_hours(
     """
     jobs, tree = snapshot.jobs, Tree.of(snapshot.accounts.parent)
     caps = legend.limits.of_periods(keys or legend.accounts, legend.generations, Quota.AtLimit.BLOCK)
-    spent = caps.forbid(tree, jobs.account, jobs.workers * jobs.gpus)
+    least = (
+        jobs.workers if jobs.least is None else jobs.least
+    )  # a large elastic gang may shrink to what is left
+    spent = caps.forbid(tree, jobs.account, least * jobs.gpus)
     if between:
         spent = spent & (jobs.running_on[:, None] != np.arange(len(legend.generations)))
     if not spent.any():

@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 from django.db.models import F
 
-from accounting.models import UsageSegment
+from accounting.actions import set_quota
+from accounting.models import Quota, UsageSegment
 from portal.jobs.detail import leases_of, why_ended
 from scheduling.backends.base import End, Phase
 from scheduling.core.event_texts import text_of
@@ -81,6 +82,18 @@ def test_a_gang_grows_into_idle_gpus_once_it_has_run_for_two_quanta() -> None:
     lab.quantum()
     lab.carry_out()
     assert (lab.lease(gang).epoch, lab.lease(gang).gpus) == (3, 4)
+
+
+def test_a_gang_shrinks_to_what_its_team_has_left_of_its_hours_instead_of_being_stopped() -> None:
+    lab = world(v100=4)
+    gang = start(lab, max_workers=4)
+    lab.age(lab.lease(gang), 60)
+    set_quota(actor=None, tenant=lab.people.astro, kind=Quota.Kind.GPU_HOURS, limit="0.1")
+    lab.quantum()
+    lab.carry_out()
+    lease = lab.lease(gang)
+    assert (lab.states([gang]), lease.epoch) == ([Job.State.RUNNING], 2)
+    assert 1 <= lease.gpus < 4
 
 
 def test_a_round_that_sized_gangs_is_verified_from_its_record() -> None:
