@@ -19,7 +19,10 @@ class EventKind(models.TextChoices):
     JOB_FAILED = "job.failed", "Job failed"
     JOB_ENDED = "job.ended", "Job ended without a failure"
     JOB_WAITING = "job.waiting", "Job has waited for long"
-    JOB_WARNED = "job.warned", "GPUs are idle, a session stops soon, or a job may be preempted"
+    JOB_WARNED = (
+        "job.warned",
+        "GPUs are idle, work is repeated, a session stops soon, or a job may be preempted",
+    )
     SWEEP_ENDED = "sweep.ended", "Sweep ended"
     BUDGET = "budget.warning", "Budget is nearly or completely spent"
     REQUEST_OPEN = "request.open", "Request waits for an answer"

@@ -86,7 +86,7 @@ class SchedulingForm(Form):
         Cluster.Slicing.choices,
         widget=RadioSelect,
         help_text="What happens to a preempted gang: it saves a checkpoint and exits, or it is frozen "
-        "and keeps its memory.",
+        "and keeps its memory. A job has a checkpoint pattern if its specification has one.",
     )
     quantum_seconds = Measure("Quantum, seconds")
     min_hold_seconds = Measure(

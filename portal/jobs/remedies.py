@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from accounting.models import User
 from scheduling.jobs.explain import Explainer
-from scheduling.jobs.remedies import Remedy, RemedyCode, RemedyKind, remedies_of
+from scheduling.jobs.remedies import Remedy, RemedyCode, RemedyKind, remedies_of, remedies_of_repeats
 from scheduling.models import Job
 
 
@@ -27,14 +27,23 @@ def links_of(job: Job, user: User, explainer: Explainer) -> list[RemedyLink]:
     return [RemedyLink(remedy, _url(job, remedy, user)) for remedy in found]
 
 
+def links_for_repeats(job: Job, user: User) -> list[RemedyLink]:
+    """Returns the remedies that are open to `user` for a job that does its work again."""
+    return [RemedyLink(remedy, _url(job, remedy, user)) for remedy in remedies_of_repeats(job, reader=user)]
+
+
 def _url(job: Job, remedy: Remedy, user: User) -> str:
     match remedy.code:
         case _ if remedy.kind is RemedyKind.CHANGE:
             return ""
-        case RemedyCode.FEWER_WORKERS | RemedyCode.OTHER_SHAPE | RemedyCode.OTHER_TEAM:
+        case _ if remedy.kind is RemedyKind.CLONE:
             return f"{reverse('submit')}?{urlencode({'clone': job.pk, **remedy.changes})}"
         case RemedyCode.ASK_FOR_LIMIT | RemedyCode.ASK_FOR_TICKETS:
             return reverse("request_new", args=[job.tenant.slug])
+        case RemedyCode.SAVE_CHECKPOINTS:
+            return f"{reverse('docs_page', args=['jobs'])}#continue-after-a-preemption"
+        case RemedyCode.FREEZE_JOBS:
+            return reverse("admin_settings")
         case RemedyCode.ASK_MANAGER:
             return reverse("own_limits")
         case RemedyCode.HAND_OVER | RemedyCode.CHANGE_LIMIT:

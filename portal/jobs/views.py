@@ -36,6 +36,7 @@ from portal.jobs.groups import groupings, groups_of
 from portal.jobs.idle import use_of
 from portal.jobs.listing import page_of
 from portal.jobs.remedies import links_of
+from portal.jobs.repeated import repeated_of
 from portal.lists.choices import choice_of, choosable
 from portal.lists.views import opened
 from portal.live.topics import topics_of_jobs
@@ -296,6 +297,7 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "explanation": explainer.explain(shown),
         "continuation": continuation_of(shown) if shown.state == Job.State.RUNNING else None,
         "remedies": links_of(shown, user, explainer),
+        "repeated": repeated_of(shown, user),
         "forecast": forecast,
         "run_time": run_time_of(shown, lease, forecast=forecast, now=now),
         "now": now,

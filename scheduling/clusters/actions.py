@@ -42,7 +42,7 @@ CHANGEABLE: dict[str, Callable[[Any], bool]] = {
 }
 ACCEPTED = {
     "ordering": "stride or lottery (the two orderings)",
-    "slicing": "checkpoint (save and exit) or freeze (pause the processes), the two ways to preempt a gang",
+    "slicing": "checkpoint (save and exit), freeze (pause the processes) or auto (freeze jobs without a `checkpoint`)",
     "trading": "true (teams may trade GPU time) or false (they may not)",
     "policy": "the name of a scheduling policy",
     "policy_options": 'a JSON object with option names of the policy as keys, such as {"memory": 3600}',

@@ -1,4 +1,5 @@
 """Finds what would let a waiting job start, and does it: changes of the job, clones of another shape, and whom to ask.
+Also finds what helps a job that does its work again after each preemption.
 
 Explanations say why a job waits (explain.py). A remedy is a button or a link beside the explanation.
 """
@@ -26,7 +27,7 @@ from scheduling.jobs.editing import edit_job
 from scheduling.jobs.explain import Explainer
 from scheduling.jobs.preemptible import set_preemptible
 from scheduling.leases.history import History
-from scheduling.models import Job, Node
+from scheduling.models import Cluster, Job, Node
 from scheduling.models.event_codes import EventCode, Message
 from scheduling.models.ownership import require_changeable
 
@@ -62,6 +63,10 @@ class RemedyCode(StrEnum):
     RETURN_NODES = "return_nodes"
     HAND_OVER = "hand_over"
 
+    SAVE_CHECKPOINTS = "save_checkpoints"
+    CLONE_CORRECTED = "clone_corrected"
+    FREEZE_JOBS = "freeze_jobs"
+
 
 _KINDS = {
     RemedyCode.EVERY_TYPE: RemedyKind.CHANGE,
@@ -71,12 +76,13 @@ _KINDS = {
     RemedyCode.FEWER_WORKERS: RemedyKind.CLONE,
     RemedyCode.OTHER_SHAPE: RemedyKind.CLONE,
     RemedyCode.OTHER_TEAM: RemedyKind.CLONE,
+    RemedyCode.CLONE_CORRECTED: RemedyKind.CLONE,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Something that would let a job start. `label` is the text of its button, and `effect` says what it does.
+    """Something that would help a job. `label` is the text of its button, and `effect` says what it does.
 
     `changes` are the values of the job's spec that it sets: of the job itself, or of a clone.
     """
@@ -102,6 +108,22 @@ def remedies_of(job: Job, *, reader: User, explainer: Explainer | None = None) -
     if job.state not in Job.WAITING:
         return []
     return list(_Finder(job, reader, explainer or Explainer(job.cluster, reader)).found())
+
+
+def remedies_of_repeats(job: Job, *, reader: User) -> list[Remedy]:
+    """Returns what `reader` can do about a job that does its work again (scheduling/leases/repeated_work.py)."""
+    effect = "Opens the lines of code with which a program saves checkpoints and resumes."
+    found = [Remedy(RemedyCode.SAVE_CHECKPOINTS, "Make the program resume", effect)]
+    if job.kind == Job.Kind.TRAINING and job.tenant_id in ids_with_role(reader, Membership.Role.MEMBER):
+        effect = (
+            "Opens the submit form with this job, for corrected code. This job runs on until you cancel it."
+        )
+        found.append(Remedy(RemedyCode.CLONE_CORRECTED, "Clone and correct", effect))
+    stops = job.cluster.slicing == Cluster.Slicing.CHECKPOINT
+    if stops and job.cluster.backend == Cluster.Backend.LOCAL and may(reader, "cluster.update"):
+        effect = "Opens the settings of time slicing, where such jobs are frozen instead of stopped."
+        found.append(Remedy(RemedyCode.FREEZE_JOBS, "Freeze jobs instead", effect))
+    return found
 
 
 def apply_remedy(*, actor: User, job: Job, code: str) -> None:

@@ -22,9 +22,10 @@ def continuation_of(job: Job) -> Continuation:
     Fairlot knows the checkpoints of a job only if its spec has a `checkpoint`, and local clusters alone report from
     which one an attempt resumed.
     """
-    if job.cluster.slicing == Cluster.Slicing.FREEZE and job.max_workers is None:
+    pattern, slicing = job.spec.get("checkpoint"), job.cluster.slicing
+    freezes = slicing == Cluster.Slicing.FREEZE or (slicing == Cluster.Slicing.AUTO and not pattern)
+    if freezes and job.max_workers is None:
         return Continuation("When preempted, the job is frozen and keeps its memory.")
-    pattern = job.spec.get("checkpoint")
     if not pattern:
         return Continuation(
             "When preempted, the job starts from the beginning, unless its program reads its own checkpoint.",

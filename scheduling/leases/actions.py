@@ -26,6 +26,7 @@ from scheduling.leases.gpu_use import end_with, unused_of
 from scheduling.leases.history import History
 from scheduling.leases.lifecycle import Event
 from scheduling.leases.lost_work import write_lost_work
+from scheduling.leases.repeated_work import warn_of_repeated_work
 from scheduling.leases.reservations import advance, withdraw, write_times
 from scheduling.models import Cluster, GpuUse, HeldGpu, Job, JobSpeed, Lease, Node, Operation
 from scheduling.models.event_codes import EventCode, LeaseEnd, Message
@@ -520,7 +521,7 @@ class ObservationBatch:
             bill(closed, until=None)
             end_with(closed)
         update_rows(self._touched.values(), LEASE_FIELDS)
-        write_lost_work(self._resumed)
+        warn_of_repeated_work(write_lost_work(self._resumed))
         self._save_progress()
         self._save_switch_cost()
         heard = [

@@ -24,25 +24,24 @@ from accounting.core.bulk import update_rows
 from scheduling.models import Lease
 
 
-def write_lost_work(resumed: Mapping[Lease, float]) -> None:
+def write_lost_work(resumed: Mapping[Lease, float]) -> set[int]:
     """Stores, in the field `lost_from` of earlier attempts, the time at which their lost work begins.
 
     `resumed` has the first observed step of each resumed attempt, by lease. The caller holds the cluster's scheduling
-    lock and has saved all leases.
+    lock and has saved all leases. Returns the ids of the jobs of which more work is lost now.
     """
     later = {lease.job_id: (lease.epoch, steps) for lease, steps in resumed.items() if lease.epoch > 1}
     if not later:
-        return
+        return set()
     earlier: dict[int, list[Lease]] = defaultdict(list)
     for lease in Lease.objects.filter(
         job__in=later, state=Lease.State.CLOSED, progress_steps__isnull=False
     ).order_by("-epoch"):
         if lease.epoch < later[lease.job_id][0]:
             earlier[lease.job_id].append(lease)
-    update_rows(
-        [one for job, leases in earlier.items() for one in lost_attempts(leases, later[job][1])],
-        ["lost_from"],
-    )
+    lost = [one for job, leases in earlier.items() for one in lost_attempts(leases, later[job][1])]
+    update_rows(lost, ["lost_from"])
+    return {one.job_id for one in lost}
 
 
 def lost_attempts(leases: Iterable[Lease], steps: float) -> Iterator[Lease]:

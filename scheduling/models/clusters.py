@@ -42,6 +42,7 @@ class Cluster(models.Model):
     class Slicing(models.TextChoices):
         CHECKPOINT = "checkpoint", "Save a checkpoint and exit, resume later"
         FREEZE = "freeze", "Freeze processes, continue later"
+        AUTO = "auto", "Freeze jobs without a checkpoint pattern, stop the others"
 
     name = models.CharField(max_length=63, unique=True)
     backend = models.CharField(max_length=20, choices=Backend, default=Backend.LOCAL)

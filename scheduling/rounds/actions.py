@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from django.db import connection, transaction
 from django.db.models import DateTimeField, Value
+from django.db.models.fields.json import KT
 from django.db.models.functions import NullIf
 
 from accounting.core.bulk import array
@@ -304,7 +305,8 @@ class _Commit:
         for lease in reserved:
             del self.open[lease.pk]
         archived, without_right = self._with(fs.Reason.TEAM_ARCHIVED), self._with(fs.Reason.OWNER_MAY_NOT)
-        freezes = self.cluster.slicing == Cluster.Slicing.FREEZE
+        freezes = self.cluster.slicing != Cluster.Slicing.CHECKPOINT
+        resumable = self._resumable(holding) if self.cluster.slicing == Cluster.Slicing.AUTO else set()
         moves = set(movers) | (self._on_closed(holding) if freezes and holding else set())
         said = dict.fromkeys(moves, (Cause.MOVED, Message.of(EventCode.MOVED)))
         said |= {lease.job_id: resized for lease in holding if (resized := self._resized(lease, movers))}
@@ -315,6 +317,7 @@ class _Commit:
             cause, why = said.get(lease.job_id) or self.causes.why(lease.job)
             # A gang frozen on these nodes cannot resume on other nodes.
             frozen = freezes and cause is not Cause.MOVED and lease.job.max_workers is None
+            frozen = frozen and lease.job_id not in resumable
             orders.append(lease_actions.StopOrder(lease, why, cause, freeze=frozen))
         lease_actions.ask_to_stop(orders, event=Event.PREEMPTED, now=self.now, history=self.history)
         for lease in holding:
@@ -332,6 +335,12 @@ class _Commit:
     def _with(self, reason: fs.Reason) -> set[int]:
         """Returns the ids of the jobs for which the decision gives the reason `reason`."""
         return {self.legend.jobs[i] for i in np.flatnonzero(self.decision.reason == reason).tolist()}
+
+    @staticmethod
+    def _resumable(holding: Iterable[Lease]) -> set[int]:
+        """Returns the ids of the jobs that have a `checkpoint` in their spec, from which they can resume."""
+        named = Job.objects.alias(checkpoint=KT("spec__checkpoint")).filter(checkpoint__gt="")
+        return set(named.filter(pk__in=[lease.job_id for lease in holding]).values_list("pk", flat=True))
 
     def _on_closed(self, holding: Iterable[Lease]) -> set[int]:
         """Returns the job ids of those leases in `holding` that have GPUs on a node that is not ready.

@@ -1024,13 +1024,24 @@ class Proposals(TypedDict):
 
 
 class Remedy(TypedDict):
-    """Something that would let a waiting job start, or start sooner."""
+    """Something that would let a waiting job start, or start sooner, or that helps a job that does its work again."""
 
     code: str
     kind: Literal["change", "clone", "page"]
     label: str
     effect: str
     changes: dict[str, Any]
+
+
+class RepeatedWork(TypedDict):
+    """The work that a job's attempts did again, because they began where an earlier one had begun."""
+
+    sentence: str
+    attempts: int
+    step: float | None
+    reached: float | None
+    gpu_seconds: float
+    costs: dict[str, str]
 
 
 class ReplicaFailure(TypedDict):
@@ -1187,6 +1198,7 @@ class Scheduling(TypedDict):
     detail: list[str]
     unblock: list[str]
     remedies: list[Remedy]
+    repeated_work: RepeatedWork | None
     starts_by: str | None
     not_before: str | None
     deadline: str | None

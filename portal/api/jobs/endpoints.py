@@ -31,6 +31,7 @@ from portal.jobs.failure import failure_of
 from portal.jobs.filters import JobFilter, labelled, of_generation
 from portal.jobs.groups import MOST_GROUPS, group
 from portal.jobs.logs import log_end
+from portal.jobs.repeated import costs_of
 from portal.lists.columns import after
 from portal.lists.saved import find_view, views_for
 from portal.user_request import ApiRequest
@@ -43,9 +44,10 @@ from scheduling.jobs.editing import edit_job
 from scheduling.jobs.explain import Explainer, explain
 from scheduling.jobs.preemptible import set_preemptible
 from scheduling.jobs.preflight import Preflight, preflight
-from scheduling.jobs.remedies import remedies_of
+from scheduling.jobs.remedies import remedies_of, remedies_of_repeats
 from scheduling.jobs.run_times import run_time_of
 from scheduling.jobs.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
+from scheduling.leases.repeated_work import repeated_work_of
 from scheduling.models import Cluster, Job, JobEvent
 from scheduling.models.jobs import job_in_sight
 from scheduling.models.versions import version_of
@@ -363,6 +365,7 @@ def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
     explainer = Explainer(job.cluster, request.auth)
     why = explainer.explain(job)
     forecast = None if why.never else forecast_of(job)
+    repeated = repeated_work_of(job)
     starts_by = forecast and forecast.starts_by
     planned = run_time_of(job, present_lease(job), forecast=forecast, now=now_from_database())
     return {
@@ -371,7 +374,17 @@ def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
         "never": why.never,
         "detail": why.detail,
         "unblock": why.unblock,
-        "remedies": remedies_of(job, reader=request.auth, explainer=explainer),
+        "remedies": remedies_of(job, reader=request.auth, explainer=explainer)
+        + (remedies_of_repeats(job, reader=request.auth) if repeated else []),
+        "repeated_work": repeated
+        and {
+            "sentence": repeated.sentence,
+            "attempts": repeated.attempts,
+            "step": repeated.step,
+            "reached": repeated.reached,
+            "gpu_seconds": repeated.total,
+            "costs": dict(costs_of(job, request.auth, repeated)),
+        },
         "starts_by": starts_by,
         "not_before": forecast and forecast.earliest,
         "deadline": job.deadline,

@@ -271,7 +271,7 @@ class Log(Schema):
 
 
 class Remedy(Schema):
-    """Something that would let a waiting job start, or start sooner."""
+    """Something that would let a waiting job start, or start sooner, or that helps a job that does its work again."""
 
     code: str
     kind: Literal["change", "clone", "page"] = Field(
@@ -281,6 +281,17 @@ class Remedy(Schema):
     label: str
     effect: str
     changes: dict[str, Any] = Field(description="Values of the job specification.")
+
+
+class RepeatedWork(Schema):
+    """The work that a job's attempts did again, because they began where an earlier one had begun."""
+
+    sentence: str
+    attempts: int = Field(description="Number of interrupted attempts whose work was done again.")
+    step: float | None = Field(description="Step at which the latest attempt began; null without steps.")
+    reached: float | None = Field(description="Highest step that earlier attempts had reached.")
+    gpu_seconds: float
+    costs: dict[str, Figure] = Field(description="What this time cost, about, by currency.")
 
 
 class Scheduling(Schema):
@@ -295,6 +306,10 @@ class Scheduling(Schema):
     detail: list[str]
     unblock: list[str]
     remedies: list[Remedy] = Field(description="What the caller can do about it.")
+    repeated_work: RepeatedWork | None = Field(
+        description="The work that the job did again after preemptions; null if it goes on where it was, or if that is "
+        "not known."
+    )
     starts_by: datetime | None = Field(
         description="End of the interval in which a waiting job is expected to start: in one of ten cases it "
         "starts later. Null if the job is not expected to start within two weeks."

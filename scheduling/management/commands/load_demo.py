@@ -58,6 +58,7 @@ PEOPLE = (
 TRAIN = (
     'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps {steps} --seconds-per-step 0.2 --sensitivity {gain}'
 )
+CHECKPOINT = "digits.npz"
 # Owner, team, name, steps, speed-up on a faster GPU, workers. Together the jobs want more GPUs than exist, for an hour
 # or longer; two of them end within a few minutes, so that the demo shows finished jobs.
 JOBS = (
@@ -167,6 +168,7 @@ class Command(BaseCommand):
                     command=TRAIN.format(steps=steps, gain=gain),
                     environment=next(iter(settings.FAIRLOT_ENVIRONMENTS)),
                     workers=workers,
+                    checkpoint=CHECKPOINT,
                     checkpoint_grace_seconds=10,
                 )
                 submit_job(actor=actors[owner], tenant=teams[team], cluster=cluster, spec=spec)
@@ -202,6 +204,7 @@ def _write(path: Path, passwords: dict[str, str]) -> None:
 
 def _cluster() -> Cluster:
     cluster = Cluster.objects.filter(name=CLUSTER).first()
+    is_new = cluster is None
     if cluster is None:
         cluster = create_cluster(actor=None, name=CLUSTER)
         # Time slices are short enough to watch, so a demo may lose more time to switching than a real cluster.
@@ -209,6 +212,8 @@ def _cluster() -> Cluster:
     # On a machine with GPUs the demo shows these; on others it declares virtual GPUs.
     if declare_local_gpus(actor=None, cluster=cluster):
         return cluster
+    if is_new:  # declared GPUs have no memory that frozen jobs would keep
+        cluster = update_cluster(actor=None, cluster=cluster, slicing=Cluster.Slicing.AUTO)
     for name, about, memory, price, node, gpus, speed in HARDWARE:
         generation = Generation.objects.filter(name=name).first()
         if generation is None:

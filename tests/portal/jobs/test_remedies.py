@@ -10,6 +10,7 @@ import pytest
 from fairshare.model import Reason
 from scheduling.models import Job
 from tests.portal.scene import Scene
+from tests.scheduling.leases.test_repeated_work import again
 
 
 def waiting(scene: Scene, reason: Reason, **fields: object) -> Job:
@@ -96,3 +97,22 @@ def test_the_page_of_a_running_job_does_not_promise_what_its_program_may_not_do(
         assert link in page
     page, section = link.split("#")
     assert f'id="{section}"' in bob.get(page).content.decode()
+
+
+def test_a_job_that_does_its_work_again_says_what_it_cost_and_what_helps(scene: Scene, browser_of) -> None:
+    lab, job, bob = scene.world, scene.job, browser_of(scene.people.bob)
+    for _ in range(3):
+        again(lab, job, steps=50)
+    html = bob.get(f"/jobs/{job.pk}/").content.decode()
+    assert "did its work again each time: its latest attempt began at step 1" in html
+    answer = bob.get(f"/api/v1/jobs/{job.pk}/scheduling").json()
+    assert [one["code"] for one in answer["remedies"]] == ["save_checkpoints", "clone_corrected"]
+    found = answer["repeated_work"]
+    assert (found["attempts"], found["step"], found["reached"]) == (3, 1, 50)
+    [(currency, cost)] = found["costs"].items()
+    assert currency in html
+    assert float(cost) > 0
+    part = html.split("did its work again")[1].split("</ul>")[0]
+    for link in map(unescape, re.findall('href="([^"]+)"', part)):
+        assert bob.get(link).status_code == 200
+    assert browser_of(scene.people.charlie).get(f"/api/v1/jobs/{job.pk}/scheduling").status_code == 404

@@ -8,7 +8,7 @@ import pytest
 
 from scheduling.backends.base import End, Phase
 from scheduling.jobs.restarts import continuation_of
-from scheduling.models import Cluster, Job, Lease
+from scheduling.models import Cluster, Job, Lease, Operation
 from tests.scheduling.world import World, start, world
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -59,3 +59,16 @@ def test_a_cluster_that_freezes_keeps_a_job_unless_the_job_is_elastic() -> None:
     lab = world(slicing=Cluster.Slicing.FREEZE)
     assert "frozen" in continuation_of(start(lab)).sentence
     assert continuation_of(start(lab, max_workers=2)).needs_help
+
+
+@pytest.mark.parametrize(
+    ("pattern", "verb"), [("", Operation.Verb.FREEZE), ("step-*.pt", Operation.Verb.STOP)]
+)
+def test_auto_freezes_only_jobs_that_cannot_resume(pattern: str, verb: str) -> None:
+    lab = world(slicing=Cluster.Slicing.AUTO)
+    job = start(lab, gpus=4, checkpoint=pattern)
+    lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+    lab.contest(job)
+    assert lab.lease(job).operations.latest("pk").verb == verb
+    says = continuation_of(Job.objects.select_related("cluster").get(pk=job.pk)).sentence
+    assert ("frozen" in says) is (verb == Operation.Verb.FREEZE)

@@ -423,6 +423,15 @@ def expected_start(row: Mapping[str, Any]) -> str:
     return f"{earliest} to {latest}" if latest else f"{earliest} or later" if earliest else ""
 
 
+def repeated_work(row: Mapping[str, Any]) -> str:
+    """Returns what the job did again after preemptions, and its cost; "" if it did nothing again."""
+    found = row["repeated_work"]
+    if not found:
+        return ""
+    costs = ", ".join(f"{cost} {currency}" for currency, cost in sorted(found["costs"].items()))
+    return f"{found['sentence']} ({costs})." if costs else f"{found['sentence']}."
+
+
 @click.command()
 @finding.argument("job")
 @watchable
@@ -434,6 +443,7 @@ def why(app: App, job: str) -> None:
         ("state", "state"),
         ("why", "sentence"),
         ("detail", lambda it: "\n".join(it["detail"])),
+        ("repeated", repeated_work),
         ("helps", lambda it: "\n".join(it["unblock"])),
         ("you can", lambda it: "\n".join(f"{one['label']}: {one['effect']}" for one in it["remedies"])),
         ("expected start", expected_start),
