@@ -39,7 +39,7 @@ SECTIONS = {
     "home": "home", "submit": "submit", "job": "jobs", "schedule": "schedules", "cluster": "cluster", "share": "share",
     "service": "services", "session": "sessions", "storage": "storage", "sweep": "sweeps", "trade": "trades",
     "pipeline": "pipelines", "usage": "usage", "draft": "submit", "template": "templates",
-    "team": "teams", "admin": "administration", "request": "teams",
+    "team": "teams", "admin": "administration", "request": "teams", "reservation": "cluster",
 }  # fmt: skip
 
 S = Job.State

@@ -10,7 +10,7 @@ from accounting.core.numbers import read_key
 from accounting.models import Generation, Tenant
 from portal.forms.fields import Moment, Row, Several, Switch, Text, Whole
 from portal.forms.form import Form, Values
-from scheduling.advance.drafts import Terms
+from scheduling.advance.proposals import Terms
 from scheduling.models import AdvanceReservation, Cluster, Node
 
 

@@ -25,7 +25,7 @@ from portal.reservations.timeline import DAYS, days_from
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 from scheduling.advance import actions
-from scheduling.advance.drafts import Draft, draft, effect_of
+from scheduling.advance.proposals import Proposal, effect_of, propose
 from scheduling.advance.use import use_of
 from scheduling.models import AdvanceReservation, AdvanceWindow
 
@@ -55,10 +55,10 @@ def reservations(request: UserRequest) -> HttpResponse:
     return show(request, "reservations/list.html", context, posted=None)
 
 
-def _new(request: UserRequest, *, posted: Form | None = None, made: Draft | None = None) -> HttpResponse:
+def _new(request: UserRequest, *, posted: Form | None = None, made: Proposal | None = None) -> HttpResponse:
     context = {
         "form": ReservationForm().or_posted(posted),
-        "draft": made,
+        "proposal": made,
         "effect": effect_of(made, request.user) if made else None,
         "currency": settings.FAIRLOT_CURRENCY,
     }
@@ -84,13 +84,13 @@ def new(request: UserRequest) -> HttpResponse:
             to=("reservations",),
             page=_new,
         )
-    drafts: list[Draft] = []
-    act_on(form, lambda values: drafts.append(draft(values["cluster"], terms_of(values))))
-    return _new(request, posted=form, made=drafts[0] if drafts else None)
+    proposals: list[Proposal] = []
+    act_on(form, lambda values: proposals.append(propose(values["cluster"], terms_of(values))))
+    return _new(request, posted=form, made=proposals[0] if proposals else None)
 
 
 def _page(
-    request: UserRequest, *, pk: int, posted: Form | None = None, made: Draft | None = None
+    request: UserRequest, *, pk: int, posted: Form | None = None, made: Proposal | None = None
 ) -> HttpResponse:
     found = get_object_or_404(_seen(request), pk=pk)
     now, changes = now_from_database(), may(request.user, "advance.change")
@@ -106,7 +106,7 @@ def _page(
         "past": sum(one.ends <= now for one in found.windows.all()),
         "may_change": changes and state in {"open", "coming"},
         "form": ReservationForm(of=found).or_posted(posted) if changes else None,
-        "draft": made,
+        "proposal": made,
         "effect": effect_of(made, request.user) if made else None,
         "currency": settings.FAIRLOT_CURRENCY,
         "entries": entries(events, request.user),
@@ -136,9 +136,9 @@ def change(request: UserRequest, pk: int) -> HttpResponse:
             to=("reservation", pk),
             page=partial(_page, pk=pk),
         )
-    drafts: list[Draft] = []
-    act_on(form, lambda values: drafts.append(draft(found.cluster, terms_of(values), changed=found)))
-    return _page(request, pk=pk, posted=form, made=drafts[0] if drafts else None)
+    proposals: list[Proposal] = []
+    act_on(form, lambda values: proposals.append(propose(found.cluster, terms_of(values), changed=found)))
+    return _page(request, pk=pk, posted=form, made=proposals[0] if proposals else None)
 
 
 @permitted("advance.change")

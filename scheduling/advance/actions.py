@@ -13,7 +13,7 @@ from accounting.access.permissions import require
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
 from accounting.models import User
-from scheduling.advance.drafts import Draft, Terms, draft
+from scheduling.advance.proposals import Proposal, Terms, propose
 from scheduling.core import pubsub
 from scheduling.core.locks import lock_schedule
 from scheduling.models import AdvanceReservation, AdvanceWindow, Cluster, ReservedNode
@@ -32,7 +32,7 @@ def reserve_in_advance(*, actor: User | None, cluster: Cluster, terms: Terms) ->
     standing = AdvanceReservation.objects.filter(cluster=cluster, windows__ends__gt=Now()).distinct()
     if standing.count() >= MOST_STANDING:
         raise Refused(f"There are {MOST_STANDING} reservations already. Cancel one first.")
-    made = draft(cluster, terms)
+    made = propose(cluster, terms)
     held = AdvanceReservation(cluster=cluster, created_by=actor)
     _store(held, made)
     audit.record(
@@ -55,7 +55,7 @@ def change_advance_reservation(
     held = AdvanceReservation.objects.select_related("cluster", "tenant", "generation").get(pk=reservation.pk)
     if held.state_at(now_from_database()) in {"cancelled", "ended"}:
         raise Refused("This reservation is over. Make a new one.")
-    before, made = _stored_values(held), draft(held.cluster, terms, changed=held)
+    before, made = _stored_values(held), propose(held.cluster, terms, changed=held)
     _store(held, made)
     audit.record(
         actor=actor,
@@ -88,7 +88,7 @@ def cancel_advance_reservation(*, actor: User | None, reservation: AdvanceReserv
     pubsub.publish(f"cluster:{held.cluster_id}")
 
 
-def _store(held: AdvanceReservation, made: Draft) -> None:
+def _store(held: AdvanceReservation, made: Proposal) -> None:
     """Stores the terms, the GPUs and the windows that are not over, in the caller's transaction."""
     terms = made.terms
     held.name, held.tenant, held.generation = terms.name, terms.tenant, terms.generation
@@ -111,7 +111,7 @@ def _stored_values(held: AdvanceReservation) -> dict[str, object]:
     }
 
 
-def _audit_values(held: AdvanceReservation, made: Draft) -> dict[str, object]:
+def _audit_values(held: AdvanceReservation, made: Proposal) -> dict[str, object]:
     return _values(held) | {"nodes": _in_words({node.name: gpus for node, gpus in made.gpus_of.items()})}
 
 

@@ -18,7 +18,7 @@ from portal.api.limits.endpoints import generation_named
 from portal.api.reservations import schemas
 from portal.user_request import ApiRequest
 from scheduling.advance import actions
-from scheduling.advance.drafts import Draft, Effect, Terms, draft, effect_of
+from scheduling.advance.proposals import Effect, Proposal, Terms, effect_of, propose
 from scheduling.advance.use import use_of
 from scheduling.models import AdvanceReservation, Cluster, Node
 
@@ -56,7 +56,7 @@ def reserve(request: ApiRequest, new: schemas.NewReservation) -> Status[Any]:
         raise Refused(f'There is no cluster "{new.cluster}".', "cluster")
     terms = _terms(new, cluster)
     if new.dry_run:
-        return Status(200, _drafted(draft(cluster, terms), request))
+        return Status(200, _proposed(propose(cluster, terms), request))
     return Status(201, _show(actions.reserve_in_advance(actor=request.auth, cluster=cluster, terms=terms)))
 
 
@@ -71,7 +71,7 @@ def change(request: ApiRequest, reservation_id: int, new: schemas.ReservationTer
     found = get_object_or_404(_seen(request), pk=reservation_id)
     terms = _terms(new, found.cluster)
     if new.dry_run:
-        return _drafted(draft(found.cluster, terms, changed=found), request)
+        return _proposed(propose(found.cluster, terms, changed=found), request)
     return _show(actions.change_advance_reservation(actor=request.auth, reservation=found, terms=terms))
 
 
@@ -144,7 +144,7 @@ def _show(one: AdvanceReservation) -> dict[str, Any]:
     }
 
 
-def _drafted(made: Draft, request: ApiRequest) -> dict[str, Any]:
+def _proposed(made: Proposal, request: ApiRequest) -> dict[str, Any]:
     terms = made.terms
     return {
         "reserved_gpu_hours": 0.0,
@@ -166,7 +166,7 @@ def _drafted(made: Draft, request: ApiRequest) -> dict[str, Any]:
     }
 
 
-def _effect(made: Draft, effect: Effect) -> dict[str, Any]:
+def _effect(made: Proposal, effect: Effect) -> dict[str, Any]:
     return {
         "gpu_hours": made.gpu_hours,
         "most_cost": made.most_cost,

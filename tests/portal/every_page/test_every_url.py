@@ -16,7 +16,7 @@ from accounting.core.clock import now_from_database
 from accounting.models import User
 from portal.docs.help import entry_for
 from scheduling.advance.actions import reserve_in_advance
-from scheduling.advance.drafts import Terms
+from scheduling.advance.proposals import Terms
 from scheduling.announcements.actions import announce
 from scheduling.models import AdvanceReservation, Announcement, Draft, JobTemplate, Pipeline, Session, Sweep
 from tests.portal.scene import SECRETS, Scene, with_a_session

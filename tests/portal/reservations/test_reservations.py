@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from accounting.core.clock import now_from_database
 from portal.reservations.timeline import days_from
+from portal.wording import section_of
 from scheduling.models import AdvanceReservation
 from tests.portal.scene import Scene
 
@@ -98,6 +99,10 @@ def test_the_api_previews_makes_changes_and_cancels(scene: Scene, browser_of) ->
     assert browser_of(cast.bob).get(path).json() == []
     assert (browser_of(cast.bob).get(one).status_code, olga.delete(one).status_code) == (404, 204)
     assert olga.get(one).json()["state"] == "cancelled"
+
+
+def test_the_side_bar_highlights_the_cluster_on_pages_of_reservations() -> None:
+    assert {section_of(name) for name in ("reservations", "reservation_new", "reservation")} == {"cluster"}
 
 
 def test_the_time_line_has_each_window_on_its_days_and_never_one_over_another(

@@ -19,7 +19,7 @@ from scheduling.advance.actions import (
     change_advance_reservation,
     reserve_in_advance,
 )
-from scheduling.advance.drafts import Terms, draft, effect_of
+from scheduling.advance.proposals import Terms, effect_of, propose
 from scheduling.advance.use import Use, use_of
 from scheduling.advance.windows import Window, most_reserved, windows_of
 from scheduling.backends.base import End, Phase
@@ -223,7 +223,7 @@ def test_invalid_terms_are_refused_at_their_field(lab: World, wrong, field: str,
         asked = replace(asked, weekly_until=asked.begins + wrong["weekly"])
     asked = replace(asked, **{name: wrong[name] for name in ("gpus", "name") if name in wrong})
     with pytest.raises(Refused, match=said) as refused:
-        draft(lab.cluster, asked)
+        propose(lab.cluster, asked)
     assert refused.value.field == field
 
 
@@ -259,7 +259,7 @@ def test_a_preview_says_whom_it_hits_and_what_it_costs(lab: World) -> None:
     lab.submit(cast.alice, cast.astro, gpus=4)
     lab.submit(cast.charlie, cast.bio, gpus=4)
     lab.fill()
-    made = draft(lab.cluster, terms(lab, gpus=2, lasts=2 * HOUR))
+    made = propose(lab.cluster, terms(lab, gpus=2, lasts=2 * HOUR))
     assert (made.gpus, made.gpu_hours) == (2, 4.0)
     effect = effect_of(made, cast.olga)
     assert [one.job for one in effect.running.seen] == [running]

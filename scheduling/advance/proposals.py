@@ -55,7 +55,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Proposal:
     """A reservation that could be made: its windows and the GPUs of each node."""
 
     cluster: Cluster
@@ -81,7 +81,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Whom a draft hits.
+    """Whom a proposal hits.
 
     - `running`: jobs of other teams that hold GPUs of its nodes now and may be stopped, as far as the reader sees them.
     - `waiting`: the waiting jobs of each other team that accept this GPU type, most first.
@@ -93,7 +93,7 @@ class Effect:
     losses: list[Loss]
 
 
-def draft(cluster: Cluster, terms: Terms, *, changed: AdvanceReservation | None = None) -> Draft:
+def propose(cluster: Cluster, terms: Terms, *, changed: AdvanceReservation | None = None) -> Proposal:
     """Returns the reservation that `terms` describe. `changed`: the stored one that it would replace.
 
     Raises Refused, naming the field, for terms that are not valid or for which GPUs are missing.
@@ -108,11 +108,11 @@ def draft(cluster: Cluster, terms: Terms, *, changed: AdvanceReservation | None 
     windows = [one for one in windows if one.ends > now]
     if not windows:
         raise Refused("The window must end in the future.", "ends")
-    return Draft(cluster, terms, windows, _gpus_of(cluster, terms, windows, changed))
+    return Proposal(cluster, terms, windows, _gpus_of(cluster, terms, windows, changed))
 
 
-def effect_of(made: Draft, reader: User) -> Effect:
-    """Returns whom the draft would hit now, as far as `reader` sees it."""
+def effect_of(made: Proposal, reader: User) -> Effect:
+    """Returns whom the proposal would hit now, as far as `reader` sees it."""
     terms, below = made.terms, Tenant.objects.within(made.terms.tenant)
     running = jobs_to_drain(list(made.gpus_of), reader)
     own = set(below.values_list("pk", flat=True))
