@@ -124,7 +124,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "sessions_view_default": MOVED,
     "session_new": PAGE,
     "session": ASTRO,
-    "session_open": MOVED | {CHARLIE: 404},
+    "session_open": MOVED | {CHARLIE: 404, OLGA: 403, ADA: 403},
     "session_keep": POSTED,
     "session_stop": POSTED,
     "services": PAGE,
