@@ -71,7 +71,8 @@ class EditForm(Form):
             edit_job(actor=request.user, job=job, changes=values)
         except SpecError as error:
             for name, text in by_top_field(error.problems).items():
-                self.refuse(text, name)
+                for line in text.split("\n"):
+                    self.refuse(line, name)
 
 
 def labels_in(text: str) -> dict[str, str]:

@@ -32,7 +32,8 @@ CHANGED_BOTH = (
     "The form and the YAML were both changed. Choose which one counts: “Use the form's values” or “Use the "
     "YAML's values”."
 )
-NEVER_MEANT = "This job can never run as it is. Change it, or check “Submit it all the same”."
+SUBMIT_ANYWAY = "Submit anyway"  # the label of a checkbox
+NEVER_MEANT = f"This job can never run as it is. Change it, or check “{SUBMIT_ANYWAY}”."
 READ_REPORT = "The YAML has been converted from another format. Read the report, and submit the job again."
 CHOOSE_WORK = "This text describes more than one job. Choose in the report what to create."
 NOT_IMPORTED = "This text cannot be imported. The report says why."
@@ -210,6 +211,10 @@ class Draft:
     def code_problem(self) -> str:
         """Returns the problem of the job's code or of the files that came with the form, or "" if there is none."""
         return self.problems.get("code", self.upload_problem)
+
+    @property
+    def submit_anyway(self) -> str:
+        return SUBMIT_ANYWAY
 
     @property
     def changed_both(self) -> bool:

@@ -15,7 +15,7 @@ from django.template.defaulttags import querystring
 from django.template.loader import render_to_string
 from django.urls import NoReverseMatch, get_script_prefix, reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst, get_text_list
 
@@ -273,6 +273,15 @@ register.filter("service_event_text", service_text_of)
 def as_sentence(text: str) -> str:
     """Returns a message with a capital first letter, such as "Must be ..." for "must be ..."."""
     return capfirst(text) if OPENINGS.match(text) else text
+
+
+@register.filter
+def breaks_at_dots(path: str) -> SafeString:
+    """Renders the path of a field, such as spec.template.spec, that a narrow column breaks before a dot, bracket or
+    slash."""
+    return format_html_join(
+        SafeString("<wbr>"), "{}", ((part,) for part in re.split(r"(?<=.)(?=[.\[/])", path))
+    )
 
 
 @register.filter

@@ -27,10 +27,11 @@ def by_top_field(problems: dict[str, str]) -> dict[str, str]:
     values.
 
     For example, the message for the path volumes.0.path is returned under `volumes`, and begins with "item 1, path: ".
+    Several messages for a field are lines of its text.
     """
     told: dict[str, list[str]] = {}
     for path, text in problems.items():
         field, _, rest = path.partition(".")
         where = ", ".join(f"item {int(part) + 1}" if part.isdecimal() else part for part in rest.split("."))
         told.setdefault(field, []).append(f"{where}: {text}" if rest else text)
-    return {field: ". ".join(texts) for field, texts in told.items()}
+    return {field: "\n".join(texts) for field, texts in told.items()}

@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_imported_has_one_problem_and_a_report(bob: Client
     assert html.count("<li>") == 1
     assert "This text cannot be imported." in html
     assert "not imported" in html
-    assert html.index("spec.hostNetwork") < html.index("metadata.name")
+    assert html.index("spec<wbr>.hostNetwork") < html.index("metadata<wbr>.name")
     assert 'id="spec-fields"' not in html  # the form stays as it is
 
 
@@ -116,3 +116,21 @@ def test_an_invalid_specification_of_fairlot_is_not_taken_for_a_foreign_file(bob
     ).content.decode()
     assert "<code>workers</code>" in html
     assert 'id="imported"' not in html
+
+
+def test_long_paths_of_the_report_break_before_their_dots(bob: Client) -> None:
+    html = bob.post("/submit/convert/?from=yaml", posted() | {"yaml": REFUSED}).content.decode()
+    assert "<code>spec<wbr>.containers<wbr>[0]<wbr>.securityContext" in html
+
+
+def test_each_problem_of_the_roles_is_a_line_of_its_own(bob: Client) -> None:
+    roles = "version: 1\nname: a\ncommand: b\nroles:\n- {name: one, workers: 1, cpu: 2, memory: 8Gi}\n"
+    html = bob.post("/submit/convert/?from=yaml", posted() | {"yaml": roles}).content.decode()
+    shown = html.partition('id="problem-roles"')[2].partition("</div>")[0]
+    assert shown.count("<li>item 1, ") == 2
+
+
+def test_a_job_that_can_never_run_names_the_checkbox_as_the_page_does(bob: Client) -> None:
+    html = bob.post("/submit/", posted(workers="40")).content.decode()
+    assert "or check “Submit anyway”" in html
+    assert re.search(r'name="even_if_never"[^>]*><span>Submit anyway ', html)

@@ -143,7 +143,7 @@ def bob(scene: Scene, browser_of) -> Client:
 
 
 def problem_of(html: str, field: str) -> str:
-    return re.search(rf'id="problem-{field}"[^>]*>([^<]*)<', html)[1]
+    return re.search(rf'id="problem-{field}"[^>]*>(.*?)</div>', html)[1]
 
 
 def test_a_right_form_becomes_a_job(scene: Scene, bob: Client) -> None:

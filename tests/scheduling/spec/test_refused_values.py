@@ -57,9 +57,9 @@ def test_all_errors_are_shown_at_once_beside_their_fields() -> None:
     beside = by_top_field(refused.value.problems)
     assert set(beside) == {"variables", "workers"}
     assert beside["variables"].startswith("A: must be a text")
-    assert ". B: must be a text" in beside["variables"]
+    assert "\nB: must be a text" in beside["variables"]
 
 
 def test_items_of_a_list_are_numbered_from_one() -> None:
     beside = by_top_field({"roles.0.workers": "is missing", "roles.2": "is twice", "labels.1": "is odd"})
-    assert beside == {"roles": "item 1, workers: is missing. item 3: is twice", "labels": "item 2: is odd"}
+    assert beside == {"roles": "item 1, workers: is missing\nitem 3: is twice", "labels": "item 2: is odd"}
