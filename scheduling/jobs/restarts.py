@@ -25,7 +25,8 @@ def continuation_of(job: Job) -> Continuation:
     pattern, slicing = job.spec.get("checkpoint"), job.cluster.slicing
     freezes = slicing == Cluster.Slicing.FREEZE or (slicing == Cluster.Slicing.AUTO and not pattern)
     if freezes and job.max_workers is None:
-        return Continuation("When preempted, the job is frozen and keeps its memory.")
+        said = "When preempted, the job is frozen and keeps its memory. On other GPUs it starts again"
+        return Continuation(f"{said}, with its newest checkpoint." if pattern else f"{said}.", not pattern)
     if not pattern:
         return Continuation(
             "When preempted, the job starts from the beginning, unless its program reads its own checkpoint.",
