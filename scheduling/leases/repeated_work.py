@@ -50,12 +50,11 @@ class RepeatedWork:
     def sentence(self) -> str:
         """Returns what happened, as a sentence without a full stop."""
         lost = f"About {number(self.total / 3600)} GPU-hours were spent on work that was done again"
-        often = f"The job was interrupted {counted(self.attempts, 'time')} and did its work again each time"
         if self.step is None or self.reached is None:
-            return f"{often}, because no attempt found a complete checkpoint. {lost}"
+            return f"{counted(self.attempts, 'attempt')} ended, and none found a complete checkpoint. {lost}"
         return (
-            f"{often}: its latest attempt began at step {number(self.step)}, although step {number(self.reached)} had"
-            f" been reached. {lost}"
+            f"The work of {counted(self.attempts, 'attempt')} was lost: the latest attempt began at step"
+            f" {number(self.step)}, although step {number(self.reached)} had been reached. {lost}"
         )
 
 

@@ -104,7 +104,7 @@ def test_a_job_that_does_its_work_again_says_what_it_cost_and_what_helps(scene: 
     for _ in range(3):
         again(lab, job, steps=50)
     html = bob.get(f"/jobs/{job.pk}/").content.decode()
-    assert "did its work again each time: its latest attempt began at step 1" in html
+    assert "The work of 3 attempts was lost: the latest attempt began at step 1" in html
     answer = bob.get(f"/api/v1/jobs/{job.pk}/scheduling").json()
     assert [one["code"] for one in answer["remedies"]] == ["save_checkpoints", "clone_corrected"]
     found = answer["repeated_work"]
@@ -112,7 +112,7 @@ def test_a_job_that_does_its_work_again_says_what_it_cost_and_what_helps(scene: 
     [(currency, cost)] = found["costs"].items()
     assert currency in html
     assert float(cost) > 0
-    part = html.split("did its work again")[1].split("</ul>")[0]
+    part = html.split("The work of 3 attempts")[1].split("</ul>")[0]
     for link in map(unescape, re.findall('href="([^"]+)"', part)):
         assert bob.get(link).status_code == 200
     assert browser_of(scene.people.charlie).get(f"/api/v1/jobs/{job.pk}/scheduling").status_code == 404

@@ -75,7 +75,7 @@ class TestFromLeases:
         assert (found.attempts, found.step, found.reached) == (3, 1, 15)
         assert found.total == pytest.approx(3 * 2 * 3600)
         assert found.sentence == (
-            "The job was interrupted 3 times and did its work again each time: its latest attempt began at step 1, "
+            "The work of 3 attempts was lost: the latest attempt began at step 1, "
             "although step 15 had been reached. About 6 GPU-hours were spent on work that was done again"
         )
 
@@ -122,7 +122,7 @@ class TestFromObservations:
         again(lab, job, steps=15)
         [event] = self.told()
         assert event.concerns == sorted({lab.people.alice.pk, lab.people.bob.pk})
-        assert "did its work again each time" in event.text
+        assert "The work of 2 attempts was lost" in event.text
         assert event.title.startswith("Repeats its work: ")
 
     def test_a_job_that_finds_no_checkpoint_repeats_its_work_without_reporting_steps(
@@ -133,7 +133,7 @@ class TestFromObservations:
         found = repeated_work_of(again(lab, job))
         assert found is not None
         assert (found.attempts, found.step) == (2, None)
-        assert "because no attempt found a complete checkpoint" in found.sentence
+        assert "2 attempts ended, and none found a complete checkpoint" in found.sentence
         assert repeated_work_of(again(lab, job, resumed_from="step-5.pt")) is None
 
     def test_nothing_is_said_where_nothing_is_known(self, lab: World) -> None:
