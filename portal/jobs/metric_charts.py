@@ -15,7 +15,7 @@ from accounting.core.wording import exact_number
 from portal.axis import nice_step
 from scheduling.backends.summaries import Summary, merged
 from scheduling.metrics.names import KINDS
-from scheduling.metrics.reading import JobMetrics, Series
+from scheduling.metrics.reading import TIME, JobMetrics, Series
 from scheduling.models import MetricStream
 
 HEIGHT = 100
@@ -82,6 +82,7 @@ class Panel:
     lines: list[Line]
     band: str = ""
     note: str = ""
+    over: str = TIME
 
     @property
     def data(self) -> str:
@@ -95,7 +96,7 @@ class Panel:
     def description(self) -> str:
         """Returns the text for screen readers."""
         low, high = (number_with(float(end), self.unit) for end in (self.scale.low, self.scale.high))
-        return f"{self.title} over time, on an axis from {low} to {high}"
+        return f"{self.title} over {self.over}, on an axis from {low} to {high}"
 
 
 @dataclass
@@ -116,14 +117,14 @@ def draw(metrics: JobMetrics) -> Charts:
     """Returns the charts of one job."""
     charts = Charts(metrics.count)
     measured = [
-        panel for metric in KINDS if (panel := _measured(metric, metrics.named(metric), metrics.count))
+        panel for metric in KINDS if (panel := _measured(metric, metrics.named(metric), metrics.over))
     ]
     if measured:
         charts.groups.append(("Measured by the cluster", measured))
     for source, title in TITLES.items():
         own = [one for one in metrics.series if one.source == source]
         panels = [
-            _panel(f"{source}-{one.name}", one.name, "", [("", one.points)], metrics.count)
+            _panel(f"{source}-{one.name}", one.name, "", [("", one.points)], metrics.over)
             for one in own[:MOST_PANELS]
         ]
         charts.hidden += [one.name for one in own[MOST_PANELS:]]
@@ -137,8 +138,8 @@ def draw_compared(jobs: Sequence[tuple[str, JobMetrics]]) -> Charts:
 
     All axes must begin with the start of the job and have windows of the same length.
     """
-    count = max((metrics.count for _, metrics in jobs), default=0)
-    charts = Charts(count)
+    charts = Charts(max((metrics.count for _, metrics in jobs), default=0))
+    over = jobs[0][1].over if jobs else TIME
     for source, title in ((MACHINE, "Measured by the cluster"), *TITLES.items()):
         panels = []
         names = list(
@@ -153,7 +154,7 @@ def draw_compared(jobs: Sequence[tuple[str, JobMetrics]]) -> Charts:
             some = [(one, points) for one, points in lines if points]
             note = "mean of all GPUs" if name.startswith("gpu_") and source == MACHINE else ""
             colours = [number for number, (_, points) in enumerate(lines) if points]
-            panels.append(_panel(f"{source}-{name}", label, unit, some, count, note=note, colours=colours))
+            panels.append(_panel(f"{source}-{name}", label, unit, some, over, note=note, colours=colours))
         charts.hidden += names[MOST_PANELS:]
         if panels:
             charts.groups.append((title, panels))
@@ -168,15 +169,15 @@ def _sum(series: Sequence[Series]) -> dict[int, Summary]:
     return found
 
 
-def _measured(metric: str, series: Sequence[Series], count: int) -> Panel | None:
+def _measured(metric: str, series: Sequence[Series], over: str) -> Panel | None:
     if not series:
         return None
     kind = KINDS[metric]
     if len(series) <= MOST_LINES:
         lines = [(one.gpu, one.points) for one in sorted(series, key=lambda one: _natural(one.gpu))]
-        return _panel(metric, kind.label, kind.unit, lines, count)
+        return _panel(metric, kind.label, kind.unit, lines, over)
     note = f"mean and range of {len(series)} GPUs"
-    return _panel(metric, kind.label, kind.unit, [("mean", _sum(series))], count, note=note, band=True)
+    return _panel(metric, kind.label, kind.unit, [("mean", _sum(series))], over, note=note, band=True)
 
 
 def _natural(gpu: str) -> tuple[str, int]:
@@ -189,13 +190,13 @@ def _panel(
     title: str,
     unit: str,
     lines: Sequence[tuple[str, Mapping[int, Summary]]],
-    count: int,
+    over: str,
     *,
     note: str = "",
     band: bool = False,
     colours: Sequence[int] = (),
 ) -> Panel:
-    """Returns the panel of one metric; `lines` are pairs (label, points)."""
+    """Returns the panel of one metric; `lines` are pairs (label, points), `over` is what the axis shows."""
     # One value in a window is drawn as it is; of several, their mean, with the area between lowest and highest.
     band = band or (len(lines) == 1 and any(point.low < point.high for point in lines[0][1].values()))
     points = [point for _, some in lines for point in some.values()]
@@ -211,9 +212,11 @@ def _panel(
         values = {place: point.mean * factor for place, point in sorted(some.items())}
         last = some[max(some)].last * factor
         colour = (colours[number] if colours else number) % MOST_LINES + 1
-        drawn.append(Line(label, colour, _path(values, scale.y), values, number_with(last, unit)))
-    area = _area(lines[0][1], factor, scale.y) if band else ""
-    return Panel(key, title, unit, scale, drawn, area, note)
+        drawn.append(
+            Line(label, colour, _path(values, scale.y, joins=over != TIME), values, number_with(last, unit))
+        )
+    area = _area(lines[0][1], factor, scale.y, joins=over != TIME) if band else ""
+    return Panel(key, title, unit, scale, drawn, area, note, over)
 
 
 def scale_of(low: float, high: float, *, unit: str, is_measured: bool) -> Scale:
@@ -254,11 +257,12 @@ def _short(value: Decimal) -> str:
     return exact_number(value)
 
 
-def _path(values: Values, y: Callable[[float], float]) -> str:
-    """Returns the SVG path of a line through the middles of the windows, with gaps where windows have no value."""
+def _path(values: Values, y: Callable[[float], float], *, joins: bool) -> str:
+    """Returns the SVG path of a line through the middles of the windows. Without `joins` it has gaps where windows have
+    no value."""
     parts, before = [], None
     for place, value in values.items():
-        command = "L" if before == place - 1 else "M"
+        command = "L" if before == place - 1 or (joins and before is not None) else "M"
         if command == "M" and before is not None and parts[-1].startswith("M"):
             parts.append("h0.01")  # so that a single value shows as a dot
         parts.append(f"{command}{place + 0.5:g},{y(value):g}")
@@ -268,11 +272,11 @@ def _path(values: Values, y: Callable[[float], float]) -> str:
     return "".join(parts)
 
 
-def _area(points: Mapping[int, Summary], factor: float, y: Callable[[float], float]) -> str:
+def _area(points: Mapping[int, Summary], factor: float, y: Callable[[float], float], *, joins: bool) -> str:
     """Returns the SVG path of the area between the lowest and the highest values, with gaps like those of the line."""
     parts, run = [], list[int]()
     for place in [*sorted(points), None]:
-        if run and place != run[-1] + 1:
+        if run and (place is None or not (joins or place == run[-1] + 1)):
             tops = [f"{one + 0.5:g},{y(points[one].high * factor):g}" for one in run]
             bottoms = [f"{one + 0.5:g},{y(points[one].low * factor):g}" for one in reversed(run)]
             parts.append(f"M{'L'.join([*tops, *bottoms])}Z")

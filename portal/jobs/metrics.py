@@ -24,6 +24,7 @@ from portal.jobs.views import frame, visible_job
 from portal.user_request import UserRequest
 from scheduling.metrics.names import GPU_METRICS
 from scheduling.metrics.reading import JobMetrics, Series, read_metrics_of
+from scheduling.metrics.steps import StepAxis, shared
 from scheduling.models import Cluster, Job, Lease, Trade
 
 BETWEEN = re.compile(r"[,# ]+")  # between the ids of jobs to compare with
@@ -52,7 +53,8 @@ class Mark:
 
 @require_safe
 def metrics(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows a job's metrics. `?last=` selects a period, and `?with=` the numbers of jobs to compare with."""
+    """Shows a job's metrics. `?last=` selects a period, `?with=` the numbers of jobs to compare with, and `?axis=step`
+    an axis of steps instead of time."""
     shown = visible_job(request, pk)
     others, unknown = _others(request, shown)
     context = frame(request, shown, "metrics") | {
@@ -62,7 +64,11 @@ def metrics(request: UserRequest, pk: int) -> HttpResponse:
         "periods": [(key, label) for key, (label, _) in PERIODS.items()],
         "last": request.GET.get("last", "") if request.GET.get("last") in PERIODS else "",
     }
-    context |= _compared([shown, *others]) if others else _of_one(request, shown, context["last"])
+    by_step = request.GET.get("axis") == "step"
+    if others:
+        context |= _compared([shown, *others], by_step=by_step)
+    else:
+        context |= _of_one(request, shown, context["last"], by_step=by_step)
     return render_page(request, "jobs/metrics.html", context)
 
 
@@ -79,41 +85,63 @@ def _others(request: UserRequest, shown: Job) -> tuple[list[Job], list[str]]:
     return [found[key] for key in wanted if key in found], unknown
 
 
-def _of_one(request: UserRequest, job: Job, last: str) -> dict[str, Any]:
+def _of_one(request: UserRequest, job: Job, last: str, *, by_step: bool) -> dict[str, Any]:
     begins = None
     if last:
         begins = (job.ended_at or timezone.now()) - PERIODS[last][1]
     found = read_metrics_of([job.pk], begins=begins).get(job.pk)
     if found is None or not found.series:
         return {"notes": notes_of(found), "charts": None}
+    rest = {
+        "rows": rows_of(found),
+        "notes": notes_of(found),
+        "gpu_note": gpu_note(job, found.series),
+    }
+    steps = shared({job.pk: found})
+    if steps and by_step:
+        axis, on_axis = steps
+        return {"charts": draw(on_axis[job.pk]), **_by_step(axis), **rest}
     held = _held(job, found)
     return {
         "charts": draw(found),
+        "has_steps": steps is not None,
         "times": json.dumps([moment_of(at) for at in found.times]),
         "axis": [moment_of(found.begins), moment_of(found.ends)],
         "leases": _strip(held, found),
         "moves": _moves(job, held, found),
         "trades": _trades(job, found),
-        "rows": rows_of(found),
-        "notes": notes_of(found),
-        "gpu_note": gpu_note(job, found.series),
         "step_text": timedelta_text(found.seconds),
+        **rest,
     }
 
 
-def _compared(jobs: Sequence[Job]) -> dict[str, Any]:
+def _by_step(axis: StepAxis) -> dict[str, Any]:
+    return {
+        "has_steps": True,
+        "by_step": True,
+        "times": json.dumps([axis.label(number) for number in range(axis.count)]),
+        "axis": [axis.label(0), axis.label(axis.count - 1)],
+    }
+
+
+def _compared(jobs: Sequence[Job], *, by_step: bool) -> dict[str, Any]:
     origins = {job.pk: job.first_started_at or job.created_at for job in jobs}
     found = read_metrics_of([job.pk for job in jobs], origins=origins)
-    charts = draw_compared([(f"#{job.pk} {job.name}", found[job.pk]) for job in jobs if job.pk in found])
-    return {
+    steps = shared(found)
+    shown = steps[1] if steps and by_step else found
+    lines = [(f"#{job.pk} {job.name}", shown[job.pk]) for job in jobs if job.pk in shown]
+    charts = draw_compared(lines)
+    context = {
         "charts": charts if charts.groups else None,
         "is_compared": True,
+        "has_steps": steps is not None,
         "times": json.dumps([_after(number, found) for number in range(charts.count)]),
         "axis": [_after(0, found), _after(charts.count, found)],
         "notes": [],
         "step_text": timedelta_text(_seconds(found)),
         "jobs": [(number % MOST_JOBS + 1, job) for number, job in enumerate(jobs)],
     }
+    return context | _by_step(steps[0]) if steps and by_step else context
 
 
 def timedelta_text(seconds: int) -> str:

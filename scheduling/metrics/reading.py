@@ -16,6 +16,7 @@ STEPS = (
     WINDOW, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 7 * 86_400, 28 * 86_400, 364 * 86_400,
 )  # fmt: skip
 MOST_POINTS = 240
+TIME = "time"
 
 
 @dataclass
@@ -64,7 +65,10 @@ class Series:
 @dataclass
 class JobMetrics:
     """All metrics of a job in a period. The axis has `count` windows of `seconds` from `begins` on; none if there are
-    no samples."""
+    no samples.
+
+    `over` is TIME, or the name of the steps that the windows are of (scheduling.metrics.steps).
+    """
 
     job_id: int
     begins: datetime
@@ -72,6 +76,7 @@ class JobMetrics:
     count: int
     series: list[Series]
     left_out: dict[str, int]
+    over: str = TIME
 
     @property
     def ends(self) -> datetime:

@@ -139,3 +139,33 @@ def test_every_value_is_on_its_axis(one: float, other: float, is_measured: bool)
     assert float(scale.low) - rounding <= low <= high <= float(scale.high) + rounding
     assert 1 <= scale.steps <= 6
     assert all(0 <= y <= 100 for _, y in scale.marks)
+
+
+def test_charts_can_show_steps_instead_of_time(scene: Scene, bob: Client) -> None:
+    # The program starts again after its third window, and reports the steps 0 and 50 anew.
+    loss, steps = [4.0, 3.0, 2.0, 3.9, 2.9], [0.0, 50.0, 100.0, 0.0, 50.0]
+    record(scene.job, SOURCE.OUTPUT, {"loss": loss, "step": steps})
+    assert 'href="?axis=step"' in page_of(bob, scene.job)
+    page = page_of(bob, scene.job, "?axis=step")
+    assert list(charts_in(page)["loss"][0].values()) == [3.9, 2.9, 2.0]
+    times = json.loads(unescape(re.findall(r'data-times="([^"]*)"', page)[0]))
+    assert (times[0], times[-1]) == ("step 0", "step 100")
+    assert "loss over step, on an axis" in page
+
+
+def test_jobs_are_compared_by_step_on_one_axis(scene: Scene, bob: Client) -> None:
+    record(scene.job, SOURCE.OUTPUT, {"loss": [4.0, 2.0], "step": [0.0, 100.0]}, every=600)
+    record(scene.waiting, SOURCE.OUTPUT, {"loss": [4.5, 1.0], "step": [0.0, 200.0]}, every=600)
+    page = page_of(bob, scene.job, f"?axis=step&with={scene.waiting.pk}")
+    first, second = charts_in(page)["loss"]
+    assert list(first.values()) == [4, 2]
+    assert list(second.values()) == [4.5, 1]
+    assert "step 200" in page
+
+
+def test_only_jobs_that_report_steps_offer_an_axis_of_steps(scene: Scene, bob: Client) -> None:
+    record(scene.job, SOURCE.OUTPUT, {"loss": [4.0, 3.0]})
+    for query in ("", "?axis=step"):
+        page = page_of(bob, scene.job, query)
+        assert "By step" not in page
+        assert "loss over time, on an axis" in page
