@@ -52,9 +52,39 @@ function dropped(event) {
   field.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
+// What is entered after a request was sent is newer than its answer: the parts that the answer replaces take it over.
+const sent = new WeakMap(); // by request: the state of each field when it was sent
+const FIELDS = "input:not([type=file]), textarea, select";
+const isMark = (field) => /^(checkbox|radio)$/.test(field.type);
+const keyOf = (field) => JSON.stringify([field.name, isMark(field) ? field.value : ""]);
+const states = () => new Map([...form.querySelectorAll(FIELDS)].map((field) => [keyOf(field), isMark(field) ? field.checked : field.value]));
+
+function takeOver({ detail: { ctx, tasks } }) {
+  const before = sent.get(ctx);
+  const now = states();
+  for (const { fragment } of before ? tasks : []) {
+    for (const fold of fragment.querySelectorAll("details[data-kept]")) fold.open ||= document.getElementById(fold.id)?.open ?? false;
+    for (const field of fragment.querySelectorAll(FIELDS)) {
+      const key = keyOf(field);
+      if (!before.has(key) || !now.has(key) || now.get(key) === before.get(key)) continue;
+      if (isMark(field)) field.checked = now.get(key);
+      else field.value = now.get(key);
+    }
+  }
+}
+
+function converted({ detail: { ctx } }) {
+  if (ctx.sourceElement.matches("[data-converts]")) form.dispatchEvent(new Event("converted"));
+  // While an upload is under way, the form is converted without it; so it is converted once more.
+  if (ctx.sourceElement.type === "file") document.getElementById("code-section").dispatchEvent(new Event("input", { bubbles: true }));
+}
+
 if (form) {
+  form.addEventListener("htmx:before:request", ({ detail: { ctx } }) => sent.set(ctx, states()));
+  form.addEventListener("htmx:before:swap", takeOver);
+  form.addEventListener("htmx:after:swap", converted);
   for (const name of ["dragover", "dragleave", "drop"]) form.addEventListener(name, dropped);
-  // A chosen file is sent by its own request, which the one of its section would replace.
+  // A chosen file is sent by its own request.
   form.addEventListener("input", (event) => event.target.type === "file" && event.stopPropagation(), true);
   form.addEventListener("pointerup", remember);
   new MutationObserver(settle).observe(form, { childList: true, subtree: true, characterData: true });

@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.proof.browser import People, Person
 from tests.proof.looks import tables_that_are_cut, what_axe_says, what_is_too_wide
@@ -200,6 +200,10 @@ pathlib.Path("result.csv").write_text("step,loss\\n1,0.5\\n")
 """
 
 
+def is_upload(route: Route) -> bool:
+    return "multipart" in route.request.headers.get("content-type", "")
+
+
 def test_a_user_brings_a_script_and_gets_its_result(people: People, tmp_path: Path) -> None:
     bob = people.sign_in("bob")
     bob.cancel_all()
@@ -207,11 +211,26 @@ def test_a_user_brings_a_script_and_gets_its_result(people: People, tmp_path: Pa
     page.goto("/submit/")
     page.get_by_label("Name").fill("my script")
     page.get_by_label("Command", exact=True).fill("python hello.py")
-    page.get_by_label("Files, or one archive").set_input_files(
-        {"name": "hello.py", "mimeType": "text/x-python", "buffer": SCRIPT}
+    uploads: list[Route] = []
+    page.route(
+        "**/*from=form", lambda route: uploads.append(route) if is_upload(route) else route.continue_()
     )
+    with page.expect_request(lambda request: "multipart" in request.headers.get("content-type", "")):
+        page.get_by_label("Files, or one archive").set_input_files(
+            {"name": "hello.py", "mimeType": "text/x-python", "buffer": SCRIPT}
+        )
+    # What is typed while the upload is under way neither stops it nor is lost.
+    page.get_by_text("Python packages").click()
+    page.get_by_label("Requirements").fill("humanize")
+    yaml = page.get_by_role("textbox", name="YAML")
+    expect(yaml).to_have_value(re.compile("humanize"))
+    [upload] = uploads
+    upload.continue_()
     expect(page.get_by_role("group", name="Code", exact=True)).to_contain_text("1 file")
-    expect(page.get_by_role("textbox", name="YAML")).to_have_value(re.compile("sha256:"))
+    expect(page.get_by_label("Requirements")).to_have_value("humanize")
+    expect(yaml).to_have_value(re.compile("sha256:.*humanize", re.DOTALL))
+    page.get_by_label("Requirements").fill("")
+    expect(yaml).not_to_have_value(re.compile("humanize"))
     page.get_by_role("button", name="Submit job").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("my script")
     expect(page.locator("#job-head")).to_contain_text("Succeeded", timeout=FINALLY)
@@ -222,6 +241,20 @@ def test_a_user_brings_a_script_and_gets_its_result(people: People, tmp_path: Pa
     expect(page.get_by_role("cell", name="0.5")).to_be_visible()
     page.get_by_role("link", name="Clone").click()
     expect(page.get_by_role("group", name="Code", exact=True)).to_contain_text("hello.py")
+
+
+def test_the_preview_of_a_sweep_follows_all_parts_of_the_form(people: People) -> None:
+    page = people.sign_in("bob").page
+    page.goto("/sweeps/new/")
+    page.get_by_label("Values", exact=True).fill("lr = 0.1, 0.2")
+    page.get_by_label("Name").fill("rates")
+    page.get_by_label("Command", exact=True).press_sequentially("echo {lr}")
+    preview = page.locator("#sweep-preview")
+    expect(preview).to_contain_text("echo 0.1")
+    page.get_by_role("textbox", name="YAML").fill(
+        'name: rates\nversion: 1\ncommand: "true {lr}"\ngpus_per_worker: 1\n'
+    )
+    expect(preview).to_contain_text("true 0.2")
 
 
 SBATCH = """\
