@@ -71,12 +71,12 @@ function takeOver({ detail: { ctx, tasks } }) {
       else field.value = now.get(key);
     }
   }
+  // While an upload is under way, the form is converted without it; so it is converted once more.
+  if (ctx.sourceElement.type === "file") form.querySelector("[data-converts]").dispatchEvent(new Event("input", { bubbles: true }));
 }
 
 function converted({ detail: { ctx } }) {
   if (ctx.sourceElement.matches("[data-converts]")) form.dispatchEvent(new Event("converted"));
-  // While an upload is under way, the form is converted without it; so it is converted once more.
-  if (ctx.sourceElement.type === "file") document.getElementById("code-section").dispatchEvent(new Event("input", { bubbles: true }));
 }
 
 if (form) {
