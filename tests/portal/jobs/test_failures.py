@@ -99,20 +99,24 @@ def run(scene: Scene) -> None:
     scene.world.carry_out()
 
 
-def test_a_failed_session_says_why_and_begins_again_as_it_was(scene: Scene, bob: Client) -> None:
+@pytest.mark.parametrize("kind", ["notebook", "vscode"])
+def test_a_failed_session_says_why_and_begins_again_as_it_was(scene: Scene, bob: Client, kind: str) -> None:
     made_room(scene)
     people = scene.people
     spec = JobSpec(name="notes", command="exec jupyter lab", port=8888)
     where = {"actor": people.bob, "tenant": people.astro, "cluster": scene.world.cluster}
-    session: Session = start_session(**where, spec=spec, idle_minutes=45)
+    session: Session = start_session(**where, spec=spec, kind=kind, idle_minutes=45)
     run(scene)
     fail(scene, session.job, LOG)
     html = bob.get(f"/sessions/{session.pk}/").content.decode()
     assert "jupyter: not found" in html
     assert f"/sessions/new/?again={session.pk}" in html
+    assert "Retry" in html
+    assert "Traceback &lt;b&gt;" in html
     shown = bob.get(f"/api/v1/sessions/{session.pk}").json()
     assert (shown["last_lines"], shown["exit_meaning"]) == (LINES, meaning_of(127))
     form = bob.get(f"/sessions/new/?again={session.pk}")
+    assert f'name="kind" value="{kind}"' in form.content.decode()
     assert (form.context["draft"].fields.name, form.context["limits"].idle_minutes) == ("notes", "45")
     assert bob.get("/sessions/new/?again=0").status_code == 404
 
