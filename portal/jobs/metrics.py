@@ -22,6 +22,7 @@ from portal.jobs.detail import Strip, Stripe, colours_of, leases_of, why_ended
 from portal.jobs.metric_charts import draw, draw_compared, number_with, unit_of_bytes
 from portal.jobs.views import frame, visible_job
 from portal.user_request import UserRequest
+from scheduling.backends.summaries import WINDOW
 from scheduling.metrics.names import GPU_METRICS
 from scheduling.metrics.reading import JobMetrics, Series, read_metrics_of
 from scheduling.metrics.steps import StepAxis, shared
@@ -89,7 +90,7 @@ def _of_one(request: UserRequest, job: Job, last: str, *, by_step: bool) -> dict
     begins = None
     if last:
         begins = (job.ended_at or timezone.now()) - PERIODS[last][1]
-    found = read_metrics_of([job.pk], begins=begins).get(job.pk)
+    found = read_metrics_of([job.pk], begins=begins, finest=1 if by_step else WINDOW).get(job.pk)
     if found is None or not found.series:
         return {"notes": notes_of(found), "charts": None}
     rest = {
@@ -126,7 +127,8 @@ def _by_step(axis: StepAxis) -> dict[str, Any]:
 
 def _compared(jobs: Sequence[Job], *, by_step: bool) -> dict[str, Any]:
     origins = {job.pk: job.first_started_at or job.created_at for job in jobs}
-    found = read_metrics_of([job.pk for job in jobs], origins=origins)
+    finest = 1 if by_step else WINDOW
+    found = read_metrics_of([job.pk for job in jobs], origins=origins, finest=finest)
     steps = shared(found)
     shown = steps[1] if steps and by_step else found
     lines = [(f"#{job.pk} {job.name}", shown[job.pk]) for job in jobs if job.pk in shown]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -19,9 +19,10 @@ from django.db.models import F, Max, Q
 
 from accounting.core.clock import now_from_database
 from scheduling.backends.base import Backend, BackendError
-from scheduling.backends.summaries import of_value
+from scheduling.backends.logtimes import Times
+from scheduling.backends.summaries import WINDOW, of_value
 from scheduling.clusters.backend_factory import backend_for
-from scheduling.metrics.printed import Printed, sum_up, whole_lines
+from scheduling.metrics.printed import sum_up, whole_lines
 from scheduling.metrics.recording import Report, lock_streams, store
 from scheduling.metrics.rolling import number_at
 from scheduling.models import Cluster, Job, Lease, MetricStream
@@ -33,6 +34,8 @@ MOST_BYTES = 1024 * 1024  # of a log that are searched at a time; of faster outp
 LATENESS = timedelta(minutes=1)
 LOOKED_BACK = timedelta(hours=1)  # attempts that ended earlier are not read any more
 AT_ONCE = 100  # jobs in one transaction
+# At first a sample sums up one second, so that a program of some seconds has a curve.
+YOUNG = timedelta(minutes=10)
 OUTPUT = MetricStream.Source.OUTPUT
 
 
@@ -53,7 +56,7 @@ class _Read:
     turn: Turn
     position: int  # where it began
     reached: int
-    found: Printed
+    reports: list[Report]
     is_complete: bool
 
 
@@ -127,38 +130,64 @@ def _position(stream: MetricStream | None) -> int:
 
 def _read(backend: Backend, turn: Turn, position: int, now: datetime) -> _Read | None:
     """Reads the next part of a job's log. Returns None if it cannot be read now."""
-    found = Printed()
     begin = position
+    skipped: dict[str, int] = {}
     try:
         size = backend.log_size(job_id=turn.job.pk, rank=0)
         if size - begin > MOST_BYTES:
             begin = size - MOST_BYTES
-            found.leave_out("bytes", begin - position)
+            skipped = {"bytes": begin - position}
         chunk = backend.read_log(
             job_id=turn.job.pk, rank=0, offset=begin, limit=MOST_BYTES, last_attempt=turn.attempt
         )
+        is_over = turn.job.has_ended
+        is_overdue = turn.ended_at is not None and now - turn.ended_at > LATENESS
+        is_complete = is_over and (chunk.complete or is_overdue)
+        # A line that is not whole yet is read next time, unless it fills the whole part.
+        data = chunk.data if is_complete or len(chunk.data) == MOST_BYTES else whole_lines(chunk.data)
+        times = backend.log_times(job_id=turn.job.pk).times(0, begin, begin + len(data))
     except (BackendError, OSError) as error:
         logger.warning("the metrics of job %s cannot be read: %s", turn.job.pk, error)
         return None
-    is_over = turn.job.has_ended
-    is_overdue = turn.ended_at is not None and now - turn.ended_at > LATENESS
-    is_complete = is_over and (chunk.complete or is_overdue)
-    # A line that is not whole yet is read next time, unless it fills the whole part.
-    data = chunk.data if is_complete or len(chunk.data) == MOST_BYTES else whole_lines(chunk.data)
     reached = begin + len(data)
-    if begin > position:  # its first line may be cut
-        data = data.partition(b"\n")[2]
-    printed = sum_up(data)
-    for word, count in printed.left_out.items():
-        found.leave_out(word, count)
-    found.values = printed.values
-    return _Read(turn, position, reached, found, is_complete)
+    reports = [Report(turn.job.pk, position, now, {}, left_out=skipped)] if skipped else []
+    if skipped:  # the first line may be cut
+        line = data.find(b"\n") + 1
+        begin, data = begin + line, data[line:]
+    for offset, at, lines in _parts(turn, data, begin, times, now):
+        printed = sum_up(lines)
+        reports.append(Report(turn.job.pk, offset, at, printed.values, left_out=printed.left_out))
+    return _Read(turn, position, reached, reports, is_complete)
+
+
+def _parts(
+    turn: Turn, data: bytes, begin: int, times: Times, now: datetime
+) -> Iterator[tuple[int, datetime, bytes]]:
+    """Splits whole lines by the times at which they were written: triples (offset, time, lines).
+
+    `begin`: the offset of `data`. Lines without a time count as written now, or at the end of the attempt.
+    """
+    latest = min(filter(None, (now, turn.ended_at)))
+    began = turn.job.first_started_at or now
+    seconds = 1 if now - began < YOUNG else WINDOW
+    offset, known = begin, b""
+    since: datetime | None = None
+    for line in data.splitlines(keepends=True):
+        written = times.of(offset + len(known)).at
+        at = min(max(datetime.fromtimestamp(written / 1000, UTC), began), latest) if written else latest
+        if since is not None and number_at(at, seconds) != number_at(since, seconds):
+            yield offset, since, known
+            offset, known, since = offset + len(known), b"", None
+        known, since = known + line, since or at
+    if since is not None:
+        yield offset, since, known
 
 
 @transaction.atomic(durable=True)
 def _store(found: list[_Read], now: datetime, *, with_steps: bool) -> None:
     streams = lock_streams(OUTPUT, {one.turn.job.pk for one in found})
-    reports, speeds = [], []
+    reports: list[Report] = []
+    speeds = []
     for one in found:
         stream = streams[one.turn.job.pk]
         if _position(stream) != one.position or stream.is_complete:
@@ -168,10 +197,7 @@ def _store(found: list[_Read], now: datetime, *, with_steps: bool) -> None:
             speeds.append(speed)
         stream.position = {"offset": one.reached} | _remembered(one.turn)
         stream.read_at, stream.is_complete = now, one.is_complete
-        at = min(filter(None, (now, one.turn.ended_at)))
-        reports.append(
-            Report(one.turn.job.pk, one.position, at, one.found.values, left_out=one.found.left_out)
-        )
+        reports += one.reports
     store(streams, reports)
     if speeds:
         store(lock_streams(MetricStream.Source.MACHINE, {speed.job_id for speed in speeds}), speeds)

@@ -13,7 +13,8 @@ from scheduling.models import MetricSample, MetricStream
 
 # Lengths that the windows of a chart may have, in seconds: multiples of those of the samples' levels.
 STEPS = (
-    WINDOW, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 7 * 86_400, 28 * 86_400, 364 * 86_400,
+    1, 2, 5, WINDOW, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 7 * 86_400, 28 * 86_400,
+    364 * 86_400,
 )  # fmt: skip
 MOST_POINTS = 240
 TIME = "time"
@@ -101,12 +102,15 @@ def read_metrics_of(
     ends: datetime | None = None,
     origins: Mapping[int, datetime] | None = None,
     most_points: int = MOST_POINTS,
+    finest: int = WINDOW,
 ) -> dict[int, JobMetrics]:
     """Returns the metrics of each of these jobs that has streams, with windows of the same length for all of them.
 
     - `begins`, `ends`: the period; None: from the first sample on, or to the last one.
     - `origins`: the time of each job from which the windows of its axis are counted, to compare jobs from their starts
       on. Without it the windows of all jobs are those of the calendar.
+    - `finest`: the shortest length of windows, in seconds. What a program printed at first is known to the second; of
+      other metrics there is a sample each WINDOW seconds.
 
     Takes two queries, whatever the number of jobs and samples is.
     """
@@ -128,7 +132,7 @@ def read_metrics_of(
         first, last = spans.get(job, (at, at))
         spans[job] = min(first, at), max(last, at)
     longest = max((last - first for first, last in spans.values()), default=timedelta(0))
-    finest = max((LEVELS[level].seconds for _, level, _, _ in found), default=WINDOW)
+    finest = max((LEVELS[level].seconds if level else finest for _, level, _, _ in found), default=finest)
     seconds = step_for(longest, finest, most_points)
     origin_of = {job: (origins or {}).get(job, EPOCH) for job in spans}
     places = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -45,7 +46,8 @@ def step_axis(jobs: Iterable[JobMetrics]) -> StepAxis | None:
 
 
 def on_steps(metrics: JobMetrics, axis: StepAxis) -> JobMetrics:
-    """Returns the metrics with windows of steps. Windows of time without a step are left out.
+    """Returns the metrics with windows of steps. A window of time in which no step was reported counts to the step
+    before it; the time before the first step is left out.
 
     Where a program repeats steps, because it started again, the values of its latest pass count.
     """
@@ -61,7 +63,7 @@ def _steps_of(metrics: JobMetrics) -> Series | None:
 
 
 def _places(steps: Series, axis: StepAxis) -> dict[int, tuple[int, int]]:
-    """Returns for each window of time its pass over the steps, and its window of steps."""
+    """Returns for each window of time with a step, in order, its pass over the steps, and its window of steps."""
     found, turn, before = {}, 0, float("-inf")
     for place in sorted(steps.points):
         # Not its mean: a window in which the program started again has steps of both passes.
@@ -74,10 +76,12 @@ def _places(steps: Series, axis: StepAxis) -> dict[int, tuple[int, int]]:
 
 def _moved(points: Mapping[int, Summary], places: Mapping[int, tuple[int, int]]) -> dict[int, Summary]:
     found: dict[int, tuple[int, Summary]] = {}
+    known_at = list(places)
     for place in sorted(points):
-        if place not in places:
+        index = bisect_right(known_at, place) - 1
+        if index < 0:
             continue
-        turn, step = places[place]
+        turn, step = places[known_at[index]]
         known = found.get(step)
         earlier = known[1] if known and known[0] == turn else None
         found[step] = turn, merged(earlier, points[place])

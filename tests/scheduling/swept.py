@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from scheduling.backends.base import End, LogChunk, LogUnreadable, Phase
+from scheduling.backends.logtimes import NO_TIMES, Times
 from scheduling.models import Job, Lease, Sweep
 from scheduling.spec.job_spec import JobSpec
 from scheduling.sweeps.actions import Rules, create_sweep
@@ -64,6 +66,14 @@ def run(lab: World) -> list[Job]:
     return [lease.job for lease in lab.holding(Lease.State.RUNNING)]
 
 
+@dataclass(frozen=True)
+class LogsTimes:
+    found: Times
+
+    def times(self, rank: int, begin: int, end: int) -> Times:
+        return self.found
+
+
 class Logs:
     """Stands in for a backend: the log of each job by its id; other jobs have printed nothing. The logs of the jobs
     `away` cannot be read."""
@@ -73,6 +83,9 @@ class Logs:
         self.away: set[int] = set()
         self.complete = True
         self.reads = 0
+        self.written: dict[
+            int, Times
+        ] = {}  # when parts of the logs of jobs were written; others have no times
 
     def log_size(self, *, job_id: int, rank: int) -> int:
         return len(self._of(job_id))
@@ -81,6 +94,9 @@ class Logs:
         self.reads += 1
         data = self._of(job_id)[offset : offset + limit]
         return LogChunk(rank, offset, offset + len(data), data, self.complete and last_attempt > 0)
+
+    def log_times(self, *, job_id: int) -> LogsTimes:
+        return LogsTimes(self.written.get(job_id, NO_TIMES))
 
     def _of(self, job_id: int) -> bytes:
         if job_id in self.away:

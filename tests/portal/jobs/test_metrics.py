@@ -153,6 +153,11 @@ def test_charts_can_show_steps_instead_of_time(scene: Scene, bob: Client) -> Non
     assert "loss over step, on an axis" in page
 
 
+def test_a_program_of_some_seconds_has_a_curve_over_its_steps(scene: Scene, bob: Client) -> None:
+    record(scene.job, SOURCE.OUTPUT, {"loss": [5.0, 4, 3, 2, 1], "step": [1.0, 2, 3, 4, 5]}, every=1)
+    assert list(charts_in(page_of(bob, scene.job, "?axis=step"))["loss"][0].values()) == [5, 4, 3, 2, 1]
+
+
 def test_jobs_are_compared_by_step_on_one_axis(scene: Scene, bob: Client) -> None:
     record(scene.job, SOURCE.OUTPUT, {"loss": [4.0, 2.0], "step": [0.0, 100.0]}, every=600)
     record(scene.waiting, SOURCE.OUTPUT, {"loss": [4.5, 1.0], "step": [0.0, 200.0]}, every=600)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,9 +13,10 @@ from accounting.core.clock import now_from_database
 from scheduling.backends import summaries
 from scheduling.backends.base import End, Phase
 from scheduling.backends.local import use
+from scheduling.backends.logtimes import Moment, Times
 from scheduling.backends.summaries import of_values
 from scheduling.execution import output_metrics
-from scheduling.execution.output_metrics import MOST_BYTES, read_output
+from scheduling.execution.output_metrics import MOST_BYTES, Turn, _parts, read_output
 from scheduling.metrics.printed import sum_up
 from scheduling.metrics.reading import read_metrics_of
 from scheduling.metrics.recording import note_samples
@@ -74,6 +75,52 @@ def test_each_line_counts_once_even_if_it_came_in_pieces(lab: World, logs: Logs)
     read(lab)  # the log is complete, so nobody looks at it again
     assert logs.reads == reads
     assert MetricStream.objects.get().is_complete
+
+
+def test_values_have_the_times_at_which_their_lines_were_written(lab: World, logs: Logs) -> None:
+    job = start(lab)
+    began = now_from_database() - timedelta(seconds=9)
+    Job.objects.filter(pk=job.pk).update(first_started_at=began)
+    lines = [b"loss=%d step=%d\n" % (8 - step, step) for step in range(8)]
+    logs.texts[job.pk] = b"".join(lines)
+    moments = [Moment(1, int((began + timedelta(seconds=step)).timestamp() * 1000)) for step in range(8)]
+    logs.written[job.pk] = Times([sum(map(len, lines[:step])) for step in range(8)], moments)
+    read(lab)
+    assert series_of(job)["loss"] == [8, 7, 6, 5, 4, 3, 2, 1]
+    samples = MetricSample.objects.order_by("at").values_list("at", flat=True)
+    off = [
+        (at - began).total_seconds() - second for second, at in enumerate(samples) if isinstance(at, datetime)
+    ]
+    assert all(abs(seconds) < 0.01 for seconds in off)
+
+
+def test_of_a_job_that_runs_for_longer_a_sample_sums_up_ten_seconds(lab: World, logs: Logs) -> None:
+    job = start(lab)
+    began = now_from_database() - timedelta(hours=1)
+    Job.objects.filter(pk=job.pk).update(first_started_at=began)
+    lines = [b"loss=%d\n" % step for step in range(60)]
+    logs.texts[job.pk] = b"".join(lines)
+    moments = [Moment(1, int((began + timedelta(seconds=step)).timestamp() * 1000)) for step in range(60)]
+    logs.written[job.pk] = Times([sum(map(len, lines[:step])) for step in range(60)], moments)
+    read(lab)
+    assert 6 <= len(series_of(job)["loss"]) <= 7
+
+
+@given(st.data())
+def test_no_time_of_a_log_is_trusted(data: st.DataObject) -> None:
+    """Whatever the times of a log say, each line counts once, in time between the job's start and now."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    began = now - timedelta(seconds=data.draw(st.sampled_from([30, 3000])))
+    turn = Turn(Job(first_started_at=began), 1, None)
+    text = data.draw(st.lists(st.sampled_from([b"loss=1\n", b"a=2\r", b"\n", b"no number\n"])).map(b"".join))
+    moments = st.integers(0, 2**41).map(lambda at: Moment(1, at))
+    found = data.draw(st.lists(st.tuples(st.integers(0, 200), moments), max_size=20))
+    times = Times(sorted(offset for offset, _ in found), [moment for _, moment in found])
+    parts = list(_parts(turn, text, 100, times, now))
+    assert b"".join(lines for _, _, lines in parts) == text
+    begins = [offset for offset, _, _ in parts]
+    assert begins == [100 + sum(len(lines) for _, _, lines in parts[:number]) for number in range(len(parts))]
+    assert all(began <= at <= now for _, at, _ in parts)
 
 
 def test_a_short_job_that_ended_between_two_readings_has_its_metrics(lab: World, logs: Logs) -> None:

@@ -20,9 +20,9 @@ def metrics(steps: list[float], name: str = "step") -> JobMetrics:
     """Returns the metrics of a job that reported one step and one value, its number, in each window of time."""
     series = [
         Series(name, OUTPUT, {place: of_value(step) for place, step in enumerate(steps)}),
-        Series("value", OUTPUT, {place: of_value(float(place)) for place in range(len(steps) + 1)}),
+        Series("value", OUTPUT, {place: of_value(float(place)) for place in range(len(steps))}),
     ]
-    return JobMetrics(1, datetime(2026, 1, 1, tzinfo=UTC), 10, len(steps) + 1, series, {})
+    return JobMetrics(1, datetime(2026, 1, 1, tzinfo=UTC), 10, len(steps), series, {})
 
 
 @given(st.lists(STEPS, min_size=1, max_size=40))
@@ -38,6 +38,15 @@ def test_every_window_has_a_value_of_the_latest_pass_over_its_steps(steps: list[
         # Values of different passes are never summed up.
         inside = steps[int(point.low) : int(point.high) + 1]
         assert inside == sorted(inside)
+
+
+def test_what_was_measured_between_two_steps_counts_to_the_one_before() -> None:
+    found = metrics([0.0, 10.0])
+    found.series.append(Series("memory", OUTPUT, {-1: of_value(1.0), 5: of_value(7.0)}))
+    axis = step_axis([found])
+    assert axis is not None
+    [points] = [one.points for one in on_steps(found, axis).series if one.name == "memory"]
+    assert points == {axis.place(10.0): of_value(7.0)}
 
 
 def test_a_job_without_steps_has_no_axis_of_steps() -> None:
