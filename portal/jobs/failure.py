@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from scheduling.backends.base import BackendError
 from scheduling.clusters.backend_factory import backend_for
+from scheduling.core.event_texts import end_text_of
 from scheduling.models import Job
 
 MOST_BYTES, MOST_LINES = 4096, 20
+MOST_CHARACTERS = 200  # of the last line, where one line says why a job failed
 RANKS = 4  # of these workers, the first whose log is not empty is shown
 # Terminal escape sequences (colours, cursor, title), and characters that hide text or reverse its direction.
 COMMANDS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])", re.DOTALL)
@@ -60,8 +62,21 @@ def failure_of(job: Job) -> Failure | None:
     is_over = job.kind == Job.Kind.REPLICA and job.state == Job.State.SUCCEEDED
     if job.state != Job.State.FAILED and not is_over:
         return None
-    worker, lines = _last_lines(job)
-    return Failure(meaning_of(job.exit_code), worker, lines)
+    names = job.worker_names
+    rank, lines = _last_lines(job, range(min(len(names), RANKS)))
+    return Failure(meaning_of(job.exit_code), names[rank] if lines else "", lines)
+
+
+def cause_of(job: Job) -> str:
+    """Returns in one line why a job failed: why Fairlot ended it, otherwise the last line of its log, otherwise the
+    meaning of its exit code or the backend's message.
+
+    Needs no query if `job` has its cluster and spec, so lists can show it.
+    """
+    if job.end_code:
+        return end_text_of(job)
+    _, lines = _last_lines(job, range(RANKS))
+    return lines[-1][:MOST_CHARACTERS] if lines else meaning_of(job.exit_code) or end_text_of(job)
 
 
 def meaning_of(code: int | None) -> str:
@@ -86,25 +101,23 @@ def readable(data: bytes) -> list[str]:
     return lines[-MOST_LINES:]
 
 
-def _last_lines(job: Job) -> tuple[str, list[str]]:
-    """Returns the name of the first worker whose log has lines, and the last lines of this log.
+def _last_lines(job: Job, ranks: range) -> tuple[int, list[str]]:
+    """Returns the rank of the first worker whose log has lines, and the last lines of this log.
 
-    Reads only the logs of the first RANKS workers, and before them that of the worker that stands for the job. Returns
-    ("", []) if none of them has lines, or if a log cannot be
-    read.
+    Reads only the logs of `ranks`, and before them that of the worker that stands for the job. Returns (0, []) if none
+    of them has lines, or if a log cannot be read.
     """
     if job.first_started_at is None or job.files_removed_at is not None:
-        return "", []
+        return 0, []
     try:
         backend = backend_for(job.cluster)
-        names = job.worker_names
-        for rank in dict.fromkeys([job.leading_rank, *range(min(len(names), RANKS))]):
+        for rank in dict.fromkeys([job.leading_rank, *ranks]):
             size = backend.log_size(job_id=job.pk, rank=rank)
             begin = max(0, size - MOST_BYTES)
             data = backend.read_log(job_id=job.pk, rank=rank, offset=begin, limit=MOST_BYTES).data
             cut = data.find(b"\n") + 1 if begin else 0  # start of the first whole line
             if lines := readable(data[cut:]):
-                return names[rank], lines
+                return rank, lines
     except (BackendError, OSError):  # the page of the log says why
         pass
-    return "", []
+    return 0, []

@@ -9,21 +9,19 @@ from datetime import datetime
 from decimal import Decimal
 from difflib import unified_diff
 
-from django.db.models import OuterRef, Prefetch, Subquery, Sum
+from django.db.models import Prefetch
 from django.utils import timezone
 
 from accounting.core.wording import counted, exact
 from accounting.models import User
-from accounting.usage.plan import UsagePlan
-from accounting.usage.scope import Scope
 from fairshare.model import Reason
 from portal import interruptions
+from portal.jobs.costs import costs_by
 from portal.jobs.detail import yaml_of
 from scheduling.core.reason_labels import SHORT
 from scheduling.jobs.explain import Explainer
 from scheduling.leases.interruptions import back_by
 from scheduling.models import Job, Lease, Service, ServiceRevision
-from scheduling.reports.unbooked import unbooked_costs
 from scheduling.services.replicas import BY_ITSELF
 
 MOST_WORDS = 3  # number of reasons that a sentence lists
@@ -264,22 +262,7 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int | None, list[t
     The cost of a service is that of all replicas that it ever had.
     """
     jobs = Job.objects.filter(service__in=[service.pk for service in services])
-    of = Subquery(Job.objects.filter(pk=OuterRef("job_id")).values("service_id")[:1])
-    booked = UsagePlan(Scope(user, None, None, {"job_id__in": jobs.values("pk")}), by_job=True)
-    sums: dict[int | None, dict[str, Decimal]] = {}
-
-    def add(service_id: int | None, currency: str, money: Decimal) -> None:
-        found = sums.setdefault(service_id, {})
-        found[currency] = found.get(currency, Decimal(0)) + money
-
-    # Of archived months only rollups exist.
-    closed = [(part, "cost") for part in booked.rollups()]
-    for part, cost in [*closed, *((part, "full_cost") for part in booked.segments())]:
-        for row in part.annotate(service=of).values("service", "currency").annotate(money=Sum(cost)):
-            add(row["service"], row["currency"], row["money"])
-    for lease, _, spent, currency in unbooked_costs(Lease.objects.filter(job__in=jobs).select_related("job")):
-        add(lease.job.service_id, currency, spent)
-    return {service_id: sorted(found.items()) for service_id, found in sums.items()}
+    return costs_by("service_id", jobs, user)
 
 
 def _with_service(job: Job, service: Service) -> Job:

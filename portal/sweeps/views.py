@@ -10,6 +10,7 @@ from django.core.paginator import Paginator
 from django.db.models import Expression
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.forms.posting import tell
@@ -17,6 +18,7 @@ from portal.fragments import render_page
 from portal.reports.formats.answers import csv_answer
 from portal.sorting import Sorting
 from portal.sweeps.chart import draw
+from portal.sweeps.detail import causes_of, cost_of, waiting_of
 from portal.sweeps.listing import label_of
 from portal.user_request import UserRequest
 from scheduling.models import Sweep, SweepMember
@@ -49,6 +51,7 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
     page = Paginator(sorting.order(members, request.GET), MEMBERS_PER_PAGE).get_page(request.GET.get("page"))
     metrics = _metrics_of(shown)
     best = best_of(shown)
+    causes = causes_of(shown, page)
     context = {
         "sweep": shown,
         "chip": label_of(shown),
@@ -59,7 +62,11 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
         "parameters": [(f"{PARAMETER}{name}", name) for name in shown.names],
         "metrics": [(f"{METRIC}{name}", name) for name in metrics],
         "hidden_metrics": len(shown.metric_names) - len(metrics),
-        "rows": [_row(shown, member, metrics) for member in page],
+        "rows": [_row(shown, member, metrics, causes) for member in page],
+        "has_causes": any(causes.values()),
+        "waiting": waiting_of(shown, request.user),
+        "cost": cost_of(shown, request.user),
+        "now": timezone.now(),
         "best": best,
         "best_value": _metric_text(best.metrics[shown.metric]) if best else "",
         "chart": draw(shown),
@@ -130,11 +137,12 @@ def _metrics_of(shown: Sweep) -> list[str]:
     return [*first, *others][:MOST_METRICS]
 
 
-def _row(shown: Sweep, member: SweepMember, metrics: list[str]) -> dict[str, Any]:
+def _row(shown: Sweep, member: SweepMember, metrics: list[str], causes: dict[int, str]) -> dict[str, Any]:
     tone, icon = MEMBER_STATES[member.state]
     return {
         "member": member,
         "chip": (member.get_state_display(), tone, icon),
+        "cause": causes.get(member.index, ""),
         "parameters": [(name, text_of(member.parameters[name])) for name in shown.names],
         "metrics": [
             (name, _metric_text(member.metrics[name]) if name in member.metrics else "–") for name in metrics

@@ -6,19 +6,26 @@ import csv
 import io
 import json
 import re
+from datetime import timedelta
+from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from hypothesis import given
 
-from accounting.models import Membership
+from accounting.models import Generation, Membership
 from portal.submit.fields import Fields, digest
 from portal.sweeps.chart import HEIGHT, Scale, draw
 from portal.sweeps.texts import read_parameters, read_value, write_parameters
-from scheduling.models import Sweep, SweepMember
+from scheduling.backends.local.files import JobFiles
+from scheduling.clusters.backend_factory import backend_for
+from scheduling.jobs.explain import explain
+from scheduling.models import Job, JobForecast, Sweep, SweepMember
 from scheduling.spec.job_spec import SpecError
 from scheduling.sweeps.parameters import Parameters, text_of
 from tests.make import membership, user
@@ -190,6 +197,50 @@ def test_the_page_lists_members_the_best_first_and_sorts_by_any_column(scene: Sc
     listed = text_of_page(bob.get(f"/jobs/?sweep={sweep.pk}"))
     assert "supernova-tune-0" in listed
     assert "supernova-next" not in listed
+
+
+def test_the_page_says_why_members_wait_what_they_cost_and_why_others_failed(
+    scene: Scene, bob: Client, jobs_folder: Path
+) -> None:
+    sweep = step(make(scene.world, array(4)))
+    page, first = f"/sweeps/{sweep.pk}/", sweep.jobs.order_by("sweep_index")[0]
+    html = text_of_page(bob.get(page))
+    assert f'4 submitted members wait. The first, <a href="/jobs/{first.pk}/">job {first.pk}</a>: ' in html
+    assert explain(first, reader=scene.people.bob).sentence in unescape(html)
+    assert "no cost yet" in html
+    assert "expected to start" not in html
+    now = timezone.now()
+    late = {"earliest": now + timedelta(hours=1), "starts_by": now + timedelta(hours=2)}
+    JobForecast.objects.create(job=first, at=now, **late)
+    assert "It is expected to start between" in text_of_page(bob.get(page))
+
+    counts = []
+    for job, log, ended in zip(
+        sweep.jobs.order_by("sweep_index"),
+        (b"step 1\nRuntimeError: <boom>\n", b"", b""),
+        (
+            {"exit_code": 1},
+            {"exit_code": 137},
+            {"end_code": "time_limit", "end_detail": {"whose": "the job", "hours": 2}},
+        ),
+        strict=False,
+    ):
+        path = JobFiles(backend_for(job.cluster).root, job.pk).log(0)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(log)
+        ended |= {"first_started_at": now, "first_generation": Generation.objects.first()}
+        Job.objects.filter(pk=job.pk).update(state="failed", ended_at=now, **ended)
+        sweep.members.filter(job=job).update(state="failed")
+        with CaptureQueriesContext(connection) as counted:
+            bob.get(page)
+        counts.append(len(counted))
+    assert len(set(counts)) == 1, counts
+    html = text_of_page(bob.get(page))
+    assert "1 submitted member waits" in html
+    assert "Why it failed" in html
+    assert 'small">RuntimeError: &lt;boom&gt;</td>' in html
+    assert "memory ran out" in html
+    assert "Stopped: the time limit of the job is 2 h" in html
 
 
 def test_cancelling_and_running_again(scene: Scene, bob: Client) -> None:
