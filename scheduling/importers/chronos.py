@@ -32,7 +32,7 @@ LEFT_OUT = {
     **dict.fromkeys(
         ("successCount", "errorCount", "lastSuccess", "lastError", "errorsSinceLastSuccess"), STATE
     ),
-    "retries": "Fairlot starts a preempted job again, and does not retry a program that fails.",
+    "retries": "The number is not taken over. Set the field retries to start a program that failed again.",
     "owner": "You own the schedule that you create.",
     "ownerName": "You own the schedule that you create.",
     "description": "A description has no effect.",

@@ -43,7 +43,7 @@ LEFT_OUT = {
     "checkpoint_storage": "Fairlot keeps files in $FAIRLOT_CHECKPOINT_DIR. Let the program write its checkpoints"
         " there.",
     "tensorboard_storage": "Fairlot keeps files in $FAIRLOT_CHECKPOINT_DIR.",
-    "max_restarts": "Fairlot starts a preempted job again, and does not retry a program that fails.",
+    "max_restarts": "The number is not taken over. Set the field retries to start a program that failed again.",
     "description": "A description has no effect.",
     "workspace": "Choose the team when you submit the job.",
     "project": "Use labels to group jobs.",

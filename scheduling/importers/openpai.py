@@ -23,7 +23,7 @@ from scheduling.importers.resources import no_gpus, put_cpus, put_gpus
 EXPRESSION = re.compile(r"<%\s*\$(\w+)((?:\.[\w-]+|\[\d+\])*)\s*%>", re.ASCII)
 MIB = 2**20
 FAILS = "A job fails as soon as one of its workers fails, and succeeds when all have ended."
-NO_RETRY = "Fairlot starts a preempted job again, and does not retry a program that fails."
+NO_RETRY = "The number is not taken over. Set the field retries to start a program that failed again."
 # By variable that OpenPAI sets, the shell expression for its value.
 GIVEN = {
     "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": '"$RANK"',

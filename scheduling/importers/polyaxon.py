@@ -41,7 +41,7 @@ LEFT_OUT = {
     "plugins": "Fairlot keeps the output of each worker as its log.",
     "hooks": "Fairlot starts nothing after a job. Use a webhook of the team.",
     "events": "Submit the job when it is needed.",
-    "termination": "Fairlot starts a preempted job again, does not retry a program that fails, and has no time limit.",
+    "termination": "Set the field retries to start a program that failed again. There is no time limit.",
     "joins": "Fairlot has no tracking of experiments.",
     "dependencies": "Submit the job when the others have ended.",
     "trigger": "Submit the job when the others have ended.",

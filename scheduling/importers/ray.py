@@ -32,11 +32,12 @@ else
   exit 1
 fi"""
 IN_JOB = {
+    "max_retries": "The number is not taken over. Set the field retries to start a program that failed again.",
+    "timeout_s": "Fairlot does not stop a job after a time.",
     **dict.fromkeys(("submission_id", "job_id", "metadata", "tags"), "Use labels to find jobs."),
     **dict.fromkeys(("compute_config", "cloud", "project", "project_id", "job_queue_config", "queue", "cluster_env",
                      "build_id", "compute_config_id", "containerfile", "registry_login_secret"), NO_CLOUD),
-    **dict.fromkeys(("max_retries", "timeout_s", "ray_version", "ray_version_override"),
-                    "Fairlot starts a preempted job again, and does not retry a program that fails."),
+    **dict.fromkeys(("ray_version", "ray_version_override"), "The image brings its version of Ray."),
     **dict.fromkeys(("working_dir", "excludes", "py_modules"),
                     "Fairlot uploads no files. Put the code into the image or a volume."),
     "entrypoint_resources": "Custom resources of Ray have no meaning here.",

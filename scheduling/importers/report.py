@@ -3,10 +3,13 @@ text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+OF_ROLE = re.compile(r"roles\[\d+\]\.", re.ASCII)  # before the name of a role's field
 
 
 class Fate(StrEnum):
@@ -68,20 +71,23 @@ class Conversion:
 
 
 def without_fields(found: Conversion, fields: Collection[str], why: str) -> Conversion:
-    """Returns the conversion without these fields of job specifications. The report says that they are dropped; `why`
-    is the consequence."""
-    gone = {name for work in found.works for name in work.spec if name in fields}
-    if not gone:
-        return found
-    works = tuple(
-        replace(work, spec={name: value for name, value in work.spec.items() if name not in gone})
-        for work in found.works
-    )
+    """Returns the conversion without these fields of job specifications and of their roles. The report says that they
+    are dropped; `why` is the consequence."""
+    works = tuple(replace(work, spec=_spec_without(work.spec, fields)) for work in found.works)
     lines = [
-        Line(Fate.DROPPED, line.source or line.target, "", why) if line.target in gone else line
+        Line(Fate.DROPPED, line.source or line.target, "", why)
+        if OF_ROLE.sub("", line.target) in fields
+        else line
         for line in found.report
     ]
     return replace(found, works=works, report=tuple(dict.fromkeys(lines)))
+
+
+def _spec_without(spec: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
+    kept = {name: value for name, value in spec.items() if name not in fields}
+    if "roles" in kept:
+        kept["roles"] = [_spec_without(role, fields) for role in kept["roles"]]
+    return kept
 
 
 NOTHING = "Fairlot has nothing that corresponds to this field. It has no effect."

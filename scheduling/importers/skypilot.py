@@ -69,8 +69,8 @@ IN_RESOURCES = {
     "network_tier": "Fairlot places the workers of a job close together where it can.",
     "accelerator_args": "These settings are for TPUs.",
     "autostop": "A job ends when its program ends. The idle timeout of the team stops idle jobs.",
-    "job_recovery": "Fairlot starts a preempted job again, and does not retry a program that fails.",
-    "spot_recovery": "Fairlot starts a preempted job again, and does not retry a program that fails.",
+    "job_recovery": "The number is not taken over. Set the field retries to start a program that failed again.",
+    "spot_recovery": "The number is not taken over. Set the field retries to start a program that failed again.",
     "priority": "Use the field priority to order your own jobs.",
     "max_hourly_cost": "Limits and budgets belong to teams.",
 }

@@ -20,8 +20,8 @@ MACROS = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *
           "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *"}  # fmt: skip
 # Fields of jobs that Fairlot decides itself, with the consequence.
 OF_JOBS = {
-    "backoffLimit": "A program that fails ends its job. Submit it again with Try again.",
-    "backoffLimitPerIndex": "A program that fails ends its job. Submit it again with Try again.",
+    "backoffLimit": "The number is not taken over. Set the field retries to start a program that failed again.",
+    "backoffLimitPerIndex": "The number is not taken over. Set the field retries to start a program that failed again.",
     "maxFailedIndexes": "When one worker fails, the job has failed.",
     "podFailurePolicy": "A program that fails ends its job. After a lost node Fairlot starts it again.",
     "successPolicy": "A job succeeds when all its workers succeed.",

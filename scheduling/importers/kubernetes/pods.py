@@ -26,8 +26,8 @@ OTHER_CHIPS = (
 LONGEST_GRACE = 3600
 # Fields of pods and containers that Fairlot decides itself, with the consequence.
 DECIDED = {
-    "restartPolicy": "A program that fails ends its job. Fairlot starts a job again only after a preemption or"
-    " a lost node.",
+    "restartPolicy": "Fairlot starts a job again after a preemption or a lost node. Set the field retries to start"
+    " a program that failed again as well.",
     "priorityClassName": "Use the field priority to order your own jobs.",
     "priority": "Use the field priority to order your own jobs.",
     "preemptionPolicy": "Use the field priority to order your own jobs.",

@@ -1,4 +1,4 @@
-"""Arrays of jobs: Fairlot has no arrays, so each task becomes a job."""
+"""Arrays of jobs: each task becomes a job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def each_task(script: BatchScript, works: list[Work], report: Report) -> list[Wo
     limit = f" All may run at once, not only {at_once[:9]} of them." if at_once else ""
     report.approximated(
         source, "variables.SLURM_ARRAY_TASK_ID",
-        f"Fairlot has no arrays. Each of the {len(tasks)} tasks becomes a separate job.{limit}",
+        f"Each of the {len(tasks)} tasks becomes a separate job.{limit} To run them as one, create a sweep of the kind"
+        " Array, whose members have their number in SWEEP_INDEX.",
     )  # fmt: skip
     return [_task(work, number, tasks) for work in works for number in tasks]
 

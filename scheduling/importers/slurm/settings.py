@@ -16,6 +16,10 @@ NO_FOLDERS = (
     "Folders of the node cannot be mounted. Ask an operator for a volume, and list it in the field volumes."
 )
 NO_SHELL = "Fairlot runs the job where the portal says; nothing of your shell reaches it."
+NOTIFY = (
+    "Press Notify me on the job's page, or run fairlot notify follow with its number. The settings of notifications say"
+    " whether mail is sent, to the address of your account."
+)
 # By option, the consequence of leaving it out.
 WITHOUT = {
     "account": "Choose the team when you submit the job: it pays for the job.",
@@ -28,8 +32,8 @@ WITHOUT = {
     "output": "Fairlot keeps the output of each worker as its log, on the job's page.",
     "error": "Fairlot keeps the output of each worker, errors included, as its log on the job's page.",
     "open-mode": "The log of a job that starts again continues.",
-    "mail-type": "Fairlot sends no mail about single jobs. The job's page follows it live.",
-    "mail-user": "Fairlot sends no mail about single jobs.",
+    "mail-type": NOTIFY,
+    "mail-user": NOTIFY,
     "exclusive": "Other jobs may run on the same node. Each has GPUs, CPUs and memory of its own.",
     "oversubscribe": "GPUs are never shared by two jobs.",
     "no-requeue": "Fairlot starts a preempted job again. The program must be able to start twice.",

@@ -134,3 +134,24 @@ def test_a_job_that_can_never_run_names_the_checkbox_as_the_page_does(bob: Clien
     html = bob.post("/submit/", posted(workers="40")).content.decode()
     assert "or check “Submit anyway”" in html
     assert re.search(r'name="even_if_never"[^>]*><span>Submit anyway ', html)
+
+
+def test_what_a_local_cluster_lacks_is_dropped_from_roles_as_well(bob: Client) -> None:
+    pod = "{template: {spec: {containers: [{image: %s, command: [sh, -c, %s], resources: {limits: {%s}}}]}}}"
+    text = (
+        "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: p}\nspec:\n  pytorchReplicaSpecs:\n"
+        f"    Master: {pod % ('a', 'python m.py', 'nvidia.com/gpu: 1, cpu: 4, memory: 8Gi')}\n"
+        f"    Worker: {pod % ('b', 'python w.py', 'nvidia.com/gpu: 1, cpu: 2, memory: 8Gi')}\n"
+    )
+    shown = bob.post("/submit/", posted() | {"yaml": text, "do": "yaml"})
+    yaml = shown.context["draft"].yaml
+    assert "roles:" in yaml
+    assert "cpu:" not in yaml
+    assert "memory:" not in yaml
+    assert not [
+        one for one in shown.context["draft"].imported.lines if one.target.endswith((".cpu", ".memory"))
+    ]
+    assert shown.content.decode().count("processes on the portal") >= 4
+    Cluster.objects.update(backend=Cluster.Backend.KUBERNETES)
+    pods = bob.post("/submit/", posted() | {"yaml": text, "do": "yaml"}).context["draft"].yaml
+    assert pods.count("memory: 8Gi") == 2
