@@ -14,7 +14,7 @@ from accounting.core.name_order import by_name
 from accounting.core.numbers import read_key
 from portal.access import permitted, posted_from
 from portal.administration.node_forms import DrainForm
-from portal.administration.nodes import DRAINS
+from portal.administration.nodes import DRAINS, HELD
 from portal.forms.form import Form
 from portal.forms.posting import perform, show
 from portal.unstorable import keeps_form
@@ -26,7 +26,11 @@ from scheduling.models import Cluster, Node
 
 def _page(request: UserRequest, *, cluster: Cluster, posted: Form | None = None) -> HttpResponse:
     nodes = list(
-        Node.objects.present().filter(cluster=cluster).select_related("generation").order_by(*by_name("name"))
+        Node.objects.present()
+        .filter(cluster=cluster)
+        .select_related("generation")
+        .annotate(held=HELD)
+        .order_by(*by_name("name"))
     )
     chosen = _chosen(request, cluster)
     jobs = jobs_to_drain(chosen, request.user) if chosen else None

@@ -35,6 +35,8 @@ DRAINS = {
     DrainMode.DEADLINE: "Running jobs may stay until the deadline and then continue on other nodes.",
     DrainMode.FINISH: "Running jobs stay until they end.",
 }
+# How many GPUs of a node jobs hold now; a drained node whose GPUs are held is draining.
+HELD = Count("held_gpus", filter=Q(held_gpus__during__isnull=False, held_gpus__during__endswith=None))
 SORTING = Sorting(
     {
         "gpu": (Names("generation__name"), Names("name")), "name": (Names("name"),), "held": ("held", Names("name")),
@@ -45,11 +47,10 @@ SORTING = Sorting(
 
 
 def _nodes(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
-    held = Count("held_gpus", filter=Q(held_gpus__during__isnull=False, held_gpus__during__endswith=None))
     nodes = (
         Node.objects.present()
         .select_related("generation")
-        .annotate(held=held, may_go=clusters.may_be_removed())
+        .annotate(held=HELD, may_go=clusters.may_be_removed())
     )
     found = list(
         Cluster.objects.attached()

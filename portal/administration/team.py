@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_safe
@@ -17,7 +18,7 @@ from portal.access import managed, posted_from
 from portal.administration.budget_forms import budgets_of, remove_budget_of, set_budget_of
 from portal.administration.limit_usage import limits_of
 from portal.administration.member_usage import TeamMembersUsage
-from portal.administration.trail import entries
+from portal.administration.trail import EVENTS_PER_PAGE, entries
 from portal.administration.tree import share_of, tickets_within
 from portal.forms.form import Form
 from portal.forms.limit import MemberLimitForm
@@ -25,7 +26,7 @@ from portal.forms.membership import InvitationForm, MemberForm, NewMemberByName
 from portal.forms.posting import perform, show
 from portal.user_request import UserRequest
 
-LATEST_EVENTS = 20
+LATEST_EVENTS = 5  # shown on a team's page, which has a link to all of them
 
 
 @require_safe
@@ -72,6 +73,16 @@ def team_page(
 @require_safe
 def team(request: UserRequest, slug: str) -> HttpResponse:
     return team_page(request, slug=slug)
+
+
+@require_safe
+def team_changes(request: UserRequest, slug: str) -> HttpResponse:
+    """Lists all recorded changes of a team, newest first, for its managers."""
+    tenant = get_object_or_404(managed(request), slug=slug)
+    events = AuditEvent.objects.visible_to(request.user).filter(tenant=tenant)
+    page = Paginator(events, EVENTS_PER_PAGE).get_page(request.GET.get("page"))
+    context = {"tenant": tenant, "page": page, "entries": entries(list(page.object_list), request.user)}
+    return render(request, "administration/team_changes.html", context)
 
 
 @posted_from("team", "slug")

@@ -32,10 +32,18 @@ KINDS = {
     "clusteraccess": "cluster access",
     "ledgertransaction": "booking",
 }
-NAMES = {"tenant": "team"}
+NAMES = {"tenant": "team", "expression": "runs at", "catch_up": "catch up runs of the last"}
+# The units of numbers, by the ending of the field's name.
+UNITS = {"_seconds": "s", "_minutes": "min", "_hours": "h", "_days": "days", "_percent": "%"}
+# Events with these verbs once recorded each field that was sent as `before`, and as `after` only what changed.
+BEFORE_OF_ALL = {"service.change"}
+# Fields that say which limit or budget was changed; they are shown although they are equal.
+WHICH = {"kind", "generation", "user", "per_user", "each_user", "period"}
+LONGEST_VALUE = 200  # characters of a value that are shown
 # The text for None, by name of the value.
 NOTHING = {"generation": "all", "since": "immediately", "parent": "no parent (top level)"}
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d.*(Z|[+-]\d\d:\d\d)", re.ASCII)
+NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 DECIMAL = re.compile(r"-?\d+\.\d+", re.ASCII)
 
 
@@ -69,20 +77,58 @@ def entries(events: QuerySet[AuditEvent] | list[AuditEvent], reader: User) -> li
             event,
             KINDS.get(event.target_type, event.target_type),
             _href(event, reader, slugs),
-            [
-                Change(
-                    NAMES.get(name, name.replace("_", " ")),
-                    _told(event.before, name),
-                    _told(event.after, name),
-                )
-                for name in dict.fromkeys([*event.before, *event.after])
-                if not (
-                    name == "currency" and event.verb == "price.set"
-                )  # each price is shown with its currency
-            ],
+            changes_of(event),
         )
         for event in found
     ]
+
+
+def changes_of(event: AuditEvent) -> list[Change]:
+    """Returns the fields that changed, in words and with units, of a new event or of one that was recorded long ago.
+
+    Leaves out fields that are equal before and after unless they say what was changed (WHICH), and fields that have no
+    value in a new object. Each value inside a mapping, such as a job's specification, counts as a field.
+    """
+    before, after = _flat(event.before), _flat(event.after)
+    if event.verb in BEFORE_OF_ALL:
+        before = {name: value for name, value in before.items() if name in after}
+    changes = []
+    for name in dict.fromkeys([*before, *after]):
+        if name == "currency" and event.verb == "price.set":  # each price is shown with its currency
+            continue
+        if name in before and name in after and before[name] == after[name] and name not in WHICH:
+            continue
+        if name not in NOTHING and not any(_is_said(values.get(name)) for values in (before, after)):
+            continue
+        changes.append(Change(_name(name), _told(before, name), _told(after, name)))
+    return changes
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values with those inside of mappings beside them: `{"spec": {"code": {"git": "x"}}}` becomes
+    `{"code.git": "x"}`, because the name of the specification says nothing."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            inner = _flat(value)
+            flat |= inner if name == "spec" else {f"{name}.{key}": one for key, one in inner.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _is_said(value: Any) -> bool:
+    return value not in (None, "", [], {})
+
+
+def _unit(name: str) -> str:
+    return next((unit for ending, unit in UNITS.items() if name.endswith(ending)), "")
+
+
+def _name(name: str) -> str:
+    for ending in UNITS:
+        name = name.removesuffix(ending)
+    return NAMES.get(name, name.replace("_", " ").replace(".", " · "))
 
 
 def _href(event: AuditEvent, reader: User, slugs: dict[int, str]) -> str:
@@ -115,7 +161,9 @@ def _told(values: dict[str, Any], name: str) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return _short(", ".join(map(_in_list, value))) or "none"
+    if value in ("", {}):
+        return "none"
     text = str(value)
     if name == "kind" and text in Quota.Kind.values:
         return str(Quota.Kind(text).label)
@@ -123,7 +171,20 @@ def _told(values: dict[str, Any], name: str) -> str:
         return timezone.localtime(datetime.fromisoformat(text)).strftime("%-d %B %Y, %H:%M:%S %Z")
     if name in {"per_gpu_hour", *Price.CLASSES}:
         return _price(Decimal(text), str(values.get("currency", settings.FAIRLOT_CURRENCY)))
-    return format(Decimal(text).normalize(), "f") if DECIMAL.fullmatch(text) else text
+    if DECIMAL.fullmatch(text):
+        text = format(Decimal(text).normalize(), "f")
+    unit = _unit(name)
+    return f"{text} {unit}" if unit and NUMBER.fullmatch(text) else _short(text)
+
+
+def _in_list(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key}={one}" for key, one in _flat(value).items() if _is_said(one))
+    return str(value)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
 
 
 def _price(amount: Decimal, currency: str) -> str:

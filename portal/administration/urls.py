@@ -117,6 +117,7 @@ urlpatterns = [
     path("admin/audit/", trail.audit, name="admin_audit"),
     path("team/", team.teams, name="teams"),
     path("team/<slug:slug>/", team.team, name="team"),
+    path("team/<slug:slug>/changes/", team.team_changes, name="team_changes"),
     path("team/<slug:slug>/members/<int:pk>/", team.change_member, name="team_member_change"),
     path("team/<slug:slug>/members/add/", team.add_member, name="team_member_add"),
     path("team/<slug:slug>/members/<int:pk>/leaving/", departures.leaving_team, name="team_member_leaving"),

@@ -78,6 +78,7 @@ HELP = {
     "request_new": "limits#ask-for-tickets-or-limits",
     "teams": "team",
     "team": "team",
+    "team_changes": "team",
     "team_member": "team#add-a-member",
     "team_member_leaving": "team#remove-a-member",
     "team_invitation": "team#invite-people",

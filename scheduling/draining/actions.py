@@ -73,9 +73,10 @@ def drain_nodes(
     check_choice("mode", mode, DrainMode.values, "mode")
     if (deadline is not None) != (mode == DrainMode.DEADLINE):
         raise Refused(
-            'The mode "deadline" needs a deadline.'
+            "Enter when running jobs will be stopped, or choose another option than “Let running jobs continue until a "
+            "deadline”."
             if deadline is None
-            else 'A deadline is accepted only with the mode "deadline".',
+            else "Only “Let running jobs continue until a deadline” has a deadline. Choose it, or remove the deadline.",
             field="deadline",
         )
     if deadline is not None and deadline <= now:

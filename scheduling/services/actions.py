@@ -114,7 +114,8 @@ def change_service(
     if spec is not None and (number := _update(service, spec, actor, even_if_never=even_if_never)):
         changed["revision"] = number
     if changed:
-        _tell(service, actor, "service.change", before=before, after=changed)
+        was = {name: before[name] for name in changed if name in before}
+        _tell(service, actor, "service.change", before=was, after=changed)
     return service
 
 

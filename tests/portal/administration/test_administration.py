@@ -10,8 +10,9 @@ import redis
 from django.conf import settings
 from django.test import Client
 
+from accounting.access import audit
 from accounting.models import AuditEvent, Generation, Membership, Price, Quota, Tenant, User
-from portal.administration.trail import entries
+from portal.administration.trail import LONGEST_VALUE, changes_of, entries
 from scheduling.backends.base import End, Phase
 from scheduling.core import pubsub
 from scheduling.core.redis_sender import outgoing
@@ -223,6 +224,9 @@ def test_several_nodes_are_chosen_looked_at_drained_and_returned(scene, browser_
     assert olga.post(start, {"reason": "fan", "mode": "finish"}).status_code == 422  # no node is chosen
     drained = olga.post(path, {"reason": "fan", "mode": "finish"}, follow=True).content.decode()
     assert "No new job starts on 2 nodes" in drained
+    assert (drained.count("Draining</span>"), drained.count("Drained</span>")) == (1, 1)  # one job still runs
+    undated = olga.post(path, {"reason": "fan", "mode": "deadline"}).content.decode()
+    assert "Enter when running jobs will be stopped" in undated
     assert scene.world.states([scene.job]) == ["running"]
     assert olga.post(path.replace("/drain/", "/return/")).status_code == 302
     node.refresh_from_db()
@@ -439,7 +443,7 @@ def test_the_trail_reads_as_people_write_and_leads_to_what_was_changed(scene, pl
     ):
         assert said in html, said
     assert 'href="/admin/tenants/' not in browser_of(cast.olga).get("/admin/audit/").content.decode()
-    alice = browser_of(cast.alice).get("/team/astro/").content.decode()
+    alice = browser_of(cast.alice).get("/team/astro/changes/").content.decode()
     assert f'<a href="/jobs/{scene.job.pk}/">supernova</a>' in alice
     assert "/admin/" not in alice
 
@@ -454,6 +458,67 @@ def test_a_price_is_shown_in_the_currency_in_which_it_was_set() -> None:
     assert [(one.name, one.before, one.after) for one in entry.changes] == [
         ("per gpu hour", "3.00 DEM", "2.00 USD")
     ]
+
+
+def changes(verb: str, **values: dict[str, object]) -> list[tuple[str, str, str]]:
+    event = AuditEvent(target_type="service", target_id="7", verb=verb, **values)
+    return [(one.name, one.before, one.after) for one in changes_of(event)]
+
+
+def test_a_change_of_a_specification_shows_the_changed_fields_alone() -> None:
+    was = {"cpu": None, "code": {"git": "a", "ref": ""}, "retries": {"times": 0}, "requirements": ""}
+    now = was | {"code": {"git": "b", "ref": ""}, "requirements": "humanize==4.9.0"}
+    assert changes(
+        "schedule.change",
+        before={"spec": was, "expression": "0 2 * * *"},
+        after={"spec": now, "expression": "30 1 * * *"},
+    ) == [
+        ("code · git", "a", "b"),
+        ("requirements", "none", "humanize==4.9.0"),
+        ("runs at", "0 2 * * *", "30 1 * * *"),
+    ]
+
+
+def test_an_old_event_of_a_scaling_does_not_call_unchanged_rules_removed() -> None:
+    before = {"replicas": 1, "max_surge": 1, "progress_deadline_seconds": 600}
+    assert changes("service.change", before=before, after={"replicas": 2}) == [("replicas", "1", "2")]
+    assert changes("service.change", before=before, after={"progress_deadline_seconds": 60}) == [
+        ("progress deadline", "600 s", "60 s")
+    ]
+    assert changes("idle_rule.remove", before={"after_minutes": 30}) == [("after", "30 min", "")]
+
+
+def test_a_new_object_is_told_without_what_it_does_not_have() -> None:
+    after = {
+        "ends": None,
+        "overlap": "forbid",
+        "labels": {},
+        "generation": None,
+        "volumes": [{"name": "d", "x": ""}],
+    }
+    assert changes("schedule.create", after=after) == [
+        ("overlap", "", "forbid"), ("generation", "", "all"), ("volumes", "", "name=d"),
+    ]  # fmt: skip
+    [(_, _, said)] = changes("schedule.change", after={"command": "x" * 5000})
+    assert len(said) == LONGEST_VALUE + 1
+
+
+def test_a_team_page_shows_five_changes_and_leads_its_managers_to_all(scene: Scene, browser_of) -> None:
+    people = scene.people
+    for place in range(7):
+        audit.record(
+            actor=people.bob,
+            verb="x.change",
+            target=people.bob,
+            tenant=people.astro,
+            after={"place": f"place-{place}"},
+        )
+    alice, path = browser_of(people.alice), "/team/astro/changes/"
+    page = alice.get("/team/astro/").content.decode()
+    assert path in page
+    assert page.count("<ins>place-") == 5
+    assert alice.get(path).content.decode().count("<ins>place-") == 7
+    assert browser_of(people.charlie).get(path).status_code == 404
 
 
 def test_an_exact_price_is_shown_exactly() -> None:

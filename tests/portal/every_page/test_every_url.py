@@ -318,6 +318,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "admin_audit": OPERATORS,
     "teams": MANAGER | {ALICE: 302},
     "team": MANAGER,
+    "team_changes": MANAGER,
     "invitation": NOWHERE,  # no invitation has this token
     "team_invitation_create": MOVED,
     "team_invitation_revoke": MOVED,
