@@ -52,7 +52,8 @@ def page_of(
         f"{work.prefix}owner__username": filters.owner,
         **more,
     }
-    rows = work.seen(user).filter(**{name: value for name, value in wanted.items() if value})
+    seen = work.seen(user)
+    rows = seen.filter(**{name: value for name, value in wanted.items() if value})
     sort = filters.sort
     if filters.view:
         chosen = _view(work, user, filters.view)
@@ -61,7 +62,7 @@ def page_of(
         raise SpecError({"sort": unknown_choice("column", sort, work.columns.sortable)})
     if sort:
         order = work.columns.by(sort)
-        rows = (after(rows, order, before) if before else rows).order_by(*order)
+        rows = (after(rows, order, before, among=seen) if before else rows).order_by(*order)
     else:
         rows = (rows.filter(pk__lt=before) if before else rows).order_by("-pk")
     found = list(rows[: limit + 1])

@@ -88,17 +88,20 @@ class Columns:
         return tuple(found)[:MOST_COLUMNS]
 
 
-def after(rows: QuerySet[M], order: Sequence[OrderBy], key: int) -> QuerySet[M]:
+def after(
+    rows: QuerySet[M], order: Sequence[OrderBy], key: int, *, among: QuerySet[M] | None = None
+) -> QuerySet[M]:
     """Returns those of `rows` that come after the row with the primary key `key` in this order. Returns no rows if
-    `rows` does not have this row.
+    `among` does not have this row; without it, if `rows` does not.
 
     The database reads only the rest of the order and not all rows before it, if it has an index. Nulls must come last,
     as in the orders of Sorting, and the last expression must be unique.
     """
     names = {f"_place{number}": one for number, one in enumerate(order)}
-    placed = rows.alias(**{name: one.expression for name, one in names.items()})
-    values = rows.filter(pk=key).annotate(**{name: one.expression for name, one in names.items()})
-    here = values.values_list(*names).first()
+    places = {name: one.expression for name, one in names.items()}
+    placed = rows.alias(**places)
+    row = (rows if among is None else among).filter(pk=key)
+    here = row.annotate(**places).values_list(*names).first()
     if here is None:
         return rows.none()
     later, equal = Q(pk__in=[]), Q()

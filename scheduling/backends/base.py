@@ -508,8 +508,11 @@ class Backend(Protocol):
         Raises FilesNotReady while a reader starts, and FilesElsewhere where the portal cannot read files.
         """
 
-    def start_reader(self, *, job_id: int) -> None:
-        """Starts what reads the job's files, if they are not ready. Idempotent. Raises as `files_are_ready` does."""
+    def start_reader(self, *, job_id: int) -> bool:
+        """Starts what reads the job's files, if they are not ready. Idempotent. Raises as `files_are_ready` does.
+
+        Returns False if nothing was started.
+        """
 
     def stop_readers(self, *, unless: Callable[[int], bool]) -> None:
         """Removes readers of files that have ended, that do not start, or of jobs for which `unless` is False."""

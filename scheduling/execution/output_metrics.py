@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -152,8 +152,8 @@ def _read(backend: Backend, turn: Turn, position: int, now: datetime) -> _Read |
     reached = begin + len(data)
     reports = [Report(turn.job.pk, position, now, {}, left_out=skipped)] if skipped else []
     if skipped:  # the first line may be cut
-        line = data.find(b"\n") + 1
-        begin, data = begin + line, data[line:]
+        line = data.partition(b"\n")[2]
+        begin, data = reached - len(line), line
     for offset, at, lines in _parts(turn, data, begin, times, now):
         printed = sum_up(lines)
         reports.append(Report(turn.job.pk, offset, at, printed.values, left_out=printed.left_out))
@@ -197,7 +197,11 @@ def _store(found: list[_Read], now: datetime, *, with_steps: bool) -> None:
             speeds.append(speed)
         stream.position = {"offset": one.reached} | _remembered(one.turn)
         stream.read_at, stream.is_complete = now, one.is_complete
-        reports += one.reports
+        # Where samples are rolled up already, the values count to the first time that is not.
+        earliest = stream.rolled_until
+        reports += [
+            replace(report, at=max(report.at, earliest)) if earliest else report for report in one.reports
+        ]
     store(streams, reports)
     if speeds:
         store(lock_streams(MetricStream.Source.MACHINE, {speed.job_id for speed in speeds}), speeds)

@@ -32,9 +32,9 @@ def open_files(*, actor: User, job: Job) -> Backend:
 
 @transaction.atomic(durable=True)
 def _start_reader(*, actor: User, job: Job, backend: Backend) -> None:
-    """Starts the job's reader, and notes who wanted it. Nothing is noted if that fails."""
-    audit.record(actor=actor, verb="job.read_files", target=job, tenant=job.tenant)
-    backend.start_reader(job_id=job.pk)
+    """Starts the job's reader, and notes who wanted it. Nothing is noted if there is one, or if that fails."""
+    if backend.start_reader(job_id=job.pk):
+        audit.record(actor=actor, verb="job.read_files", target=job, tenant=job.tenant)
 
 
 def clusters_with_readers() -> list[int]:

@@ -22,8 +22,8 @@ def continuation_of(job: Job) -> Continuation:
     Fairlot knows the checkpoints of a job only if its spec has a `checkpoint`, and local clusters alone report from
     which one an attempt resumed.
     """
-    pattern, slicing = job.spec.get("checkpoint"), job.cluster.slicing
-    freezes = slicing == Cluster.Slicing.FREEZE or (slicing == Cluster.Slicing.AUTO and not pattern)
+    pattern, cluster = job.spec.get("checkpoint"), job.cluster
+    freezes = cluster.freezes and not (cluster.slicing == Cluster.Slicing.AUTO and pattern)
     if freezes and job.max_workers is None:
         said = "When preempted, the job is frozen and keeps its memory. On other GPUs it starts again"
         return Continuation(f"{said}, with its newest checkpoint." if pattern else f"{said}.", not pattern)

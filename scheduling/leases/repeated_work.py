@@ -73,6 +73,8 @@ def repeated_work_of(job: Job) -> RepeatedWork | None:
     ran = [one for one in leases if one.end_reason in ended and one.running_from]
     if not may_find or len(ran) < LEAST_ATTEMPTS or any(one.first_steps is not None for one in leases):
         return None
+    if leases[-1].running_from is None:  # whether it finds a checkpoint is not known yet
+        return None
     if JobEvent.objects.filter(job=job, code=EventCode.RESUMED).exists():
         return None
     return RepeatedWork(len(ran), None, None, _sums((one, _held(one)) for one in ran))

@@ -32,34 +32,39 @@ class StepAxis:
 
 
 def step_axis(jobs: Iterable[JobMetrics]) -> StepAxis | None:
-    """Returns one axis for the steps of all these jobs; None if no job reports steps."""
-    reported = [steps for one in jobs if (steps := _steps_of(one))]
-    if not reported:
+    """Returns one axis for the steps of these jobs; None if no job reports steps.
+
+    The axis has the name that most of the jobs report. Steps and epochs cannot share an axis.
+    """
+    own = [_own_names(one) for one in jobs]
+    counts = [sum(name in names for names in own) for name in NAMES]
+    if not any(counts):
         return None
+    name = NAMES[counts.index(max(counts))]
+    reported = [names[name] for names in own if name in names]
     values = [point.last for steps in reported for point in steps.points.values()]
     first, last = min(values), max(values)
     # As fine as the samples are.
     windows = max(2, min(len(values), MOST_POINTS))
-    if first == last:
-        return StepAxis(reported[0].name, first, 1.0, 1)
-    return StepAxis(reported[0].name, first, (last - first) / (windows - 1), windows)
+    size = (last - first) / (windows - 1)
+    return StepAxis(name, first, size, windows) if size > 0 else StepAxis(name, first, 1.0, 1)
 
 
 def on_steps(metrics: JobMetrics, axis: StepAxis) -> JobMetrics:
     """Returns the metrics with windows of steps. A window of time in which no step was reported counts to the step
     before it; the time before the first step is left out.
 
-    Where a program repeats steps, because it started again, the values of its latest pass count.
+    A job that does not report the steps of the axis has no windows. Where a program repeats steps, because it started
+    again, the values of its latest pass count.
     """
-    steps = _steps_of(metrics)
+    steps = _own_names(metrics).get(axis.name)
     places = _places(steps, axis) if steps else {}
     series = [replace(one, points=_moved(one.points, places)) for one in metrics.series]
     return replace(metrics, over=axis.name, count=axis.count, series=[one for one in series if one.points])
 
 
-def _steps_of(metrics: JobMetrics) -> Series | None:
-    own = {one.name: one for one in reversed(metrics.series) if not one.is_measured}
-    return next((own[name] for name in NAMES if name in own), None)
+def _own_names(metrics: JobMetrics) -> dict[str, Series]:
+    return {one.name: one for one in reversed(metrics.series) if not one.is_measured}
 
 
 def _places(steps: Series, axis: StepAxis) -> dict[int, tuple[int, int]]:

@@ -3,6 +3,11 @@
 from django.db import migrations, models
 
 
+def forget_auto(apps, schema_editor):
+    """The version before knows no automatic slicing."""
+    apps.get_model("scheduling", "Cluster").objects.filter(slicing="auto").update(slicing="checkpoint")
+
+
 class Migration(migrations.Migration):
 
     dependencies = [
@@ -15,4 +20,5 @@ class Migration(migrations.Migration):
             name='slicing',
             field=models.CharField(choices=[('checkpoint', 'Save a checkpoint and exit, resume later'), ('freeze', 'Freeze processes, continue later'), ('auto', 'Freeze jobs without a checkpoint pattern, stop the others')], default='checkpoint', max_length=12),
         ),
+        migrations.RunPython(migrations.RunPython.noop, forget_auto),
     ]

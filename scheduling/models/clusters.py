@@ -101,6 +101,11 @@ class Cluster(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def freezes(self) -> bool:
+        """Returns whether gangs may be frozen when their turn is over: only local clusters can, whatever is set."""
+        return self.backend == self.Backend.LOCAL and self.slicing != self.Slicing.CHECKPOINT
+
     def is_silent(self, now: datetime) -> bool:
         """Returns whether a Kubernetes cluster does not answer; False for local clusters. Rounds make no decisions for
         a silent cluster.

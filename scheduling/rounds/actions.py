@@ -305,7 +305,7 @@ class _Commit:
         for lease in reserved:
             del self.open[lease.pk]
         archived, without_right = self._with(fs.Reason.TEAM_ARCHIVED), self._with(fs.Reason.OWNER_MAY_NOT)
-        freezes = self.cluster.slicing != Cluster.Slicing.CHECKPOINT
+        freezes = self.cluster.freezes
         resumable = self._resumable(holding) if self.cluster.slicing == Cluster.Slicing.AUTO else set()
         moves = set(movers) | (self._on_closed(holding) if freezes and holding else set())
         said = dict.fromkeys(moves, (Cause.MOVED, Message.of(EventCode.MOVED)))

@@ -56,16 +56,26 @@ function dropped(event) {
 const sent = new WeakMap(); // by request: the state of each field when it was sent
 const FIELDS = "input:not([type=file]), textarea, select";
 const isMark = (field) => /^(checkbox|radio)$/.test(field.type);
-const keyOf = (field) => JSON.stringify([field.name, isMark(field) ? field.value : ""]);
-const states = () => new Map([...form.querySelectorAll(FIELDS)].map((field) => [keyOf(field), isMark(field) ? field.checked : field.value]));
+const stateOf = (field) => (isMark(field) ? field.checked : field.value);
+
+// The fields of a part with their keys. Rows of a list have fields of the same name, which are told apart by their order.
+function keyed(part) {
+  const counts = new Map();
+  return [...part.querySelectorAll(FIELDS)].map((field) => {
+    const name = JSON.stringify([field.name, isMark(field) ? field.value : ""]);
+    counts.set(name, (counts.get(name) ?? 0) + 1);
+    return [`${counts.get(name)} ${name}`, field];
+  });
+}
+
+const states = () => new Map(keyed(form).map(([key, field]) => [key, stateOf(field)]));
 
 function takeOver({ detail: { ctx, tasks } }) {
   const before = sent.get(ctx);
   const now = states();
   for (const { fragment } of before ? tasks : []) {
     for (const fold of fragment.querySelectorAll("details[data-kept]")) fold.open ||= document.getElementById(fold.id)?.open ?? false;
-    for (const field of fragment.querySelectorAll(FIELDS)) {
-      const key = keyOf(field);
+    for (const [key, field] of keyed(fragment)) {
       if (!before.has(key) || !now.has(key) || now.get(key) === before.get(key)) continue;
       if (isMark(field)) field.checked = now.get(key);
       else field.value = now.get(key);

@@ -106,7 +106,7 @@ def list_jobs(
         found = _latest(ids_with_role(user), before or AFTER_ALL, most)
     else:
         jobs, sort = _viewed(user, filters)
-        found = list(_rows(*_filtered(jobs, filters, sort, before))[:most])
+        found = list(_rows(*_filtered(jobs, filters, sort, before, Job.objects.visible_to(user)))[:most])
     items = [_shown(row) for row in found[:limit]]
     return {"items": items, "next": items[-1]["id"] if len(found) > limit else None}
 
@@ -122,7 +122,7 @@ def list_groups(
     """
     if by not in GROUPED_BY and not (by.startswith(LABEL) and LIST.find(by)):
         raise SpecError({"by": unknown_choice("group", by, [*GROUPED_BY, f"{LABEL}KEY"])})
-    jobs, _ = _filtered(_viewed(request.auth, filters)[0], filters, "", None)
+    jobs, _ = _filtered(_viewed(request.auth, filters)[0], filters, "")
     found = group(jobs, by)[:MOST_GROUPS]
     return [
         {name: getattr(one, name) for name in ("value", "label", "jobs", "gpus")} | {"held_gpus": one.held}
@@ -131,12 +131,19 @@ def list_groups(
 
 
 def _filtered(
-    jobs: QuerySet[Job], filters: schemas.JobFilters, sort: str, before: int | None
+    jobs: QuerySet[Job],
+    filters: schemas.JobFilters,
+    sort: str,
+    before: int | None = None,
+    among: QuerySet[Job] | None = None,
 ) -> tuple[QuerySet[Job], list[OrderBy]]:
-    """Returns the jobs that match the filters and follow the job `before` in the order, and the order."""
+    """Returns the jobs that match the filters and follow the job `before` in the order, and the order.
+
+    The job `before` is one of `among`: it may have left the view since the last page.
+    """
     order = _order(sort)
     if before and sort:
-        jobs = after(jobs, order, before)
+        jobs = after(jobs, order, before, among=among)
     wanted = {
         "state": filters.state,
         "kind": filters.kind,

@@ -399,11 +399,11 @@ class KubernetesBackend:
         """Returns whether the job has a reader that is ready. See Backend.files_are_ready."""
         return self._reader(job_id) is not None
 
-    def start_reader(self, *, job_id: int) -> None:
-        """Creates the job's reader, if there is none."""
+    def start_reader(self, *, job_id: int) -> bool:
+        """Creates the job's reader, if there is none. Returns whether it did."""
         with self._or_elsewhere(job_id), _as_backend_errors("the reader of the files cannot be started"):
             try:
-                self._readers.start(
+                return self._readers.start(
                     self.api, self._namespace_of(job_id), self._checkpoint_claim, job_id, owner=self._owner
                 )
             except Refused as refusal:

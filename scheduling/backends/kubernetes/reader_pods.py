@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import math
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -32,10 +35,12 @@ from scheduling.backends.base import (
 )
 from scheduling.backends.file_names import name_of
 from scheduling.backends.kubernetes import objects, probes, reader_program
-from scheduling.backends.kubernetes.api import Api, Missing, Object, Taken
+from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Taken
 from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT, MANAGED
 from scheduling.backends.kubernetes.objects import JOB, OURS, job_name
 from scheduling.backends.kubernetes.orders import PODS, delete_pod
+
+logger = logging.getLogger(__name__)
 
 # Marks reader pods with the installation of Fairlot. Gangs have the label fairlot.io/owner instead, so that nothing
 # takes a reader for a gang.
@@ -51,7 +56,10 @@ MOST_IN_TEAM = 10
 CONNECT_SECONDS, READ_SECONDS = 3.0, 60.0
 LONGEST_LIST = 32 * 1024 * 1024  # bytes of a page of a folder
 LONGEST_REFUSAL = 4096
+LONGEST_AGE = 1e10  # seconds; some hundred years
 WORD = re.compile(r"[0-9a-f-]{1,80}", re.ASCII)
+# Reasons of a failed pod in whose place another one may start.
+GONE = {"DeadlineExceeded", "Evicted", "NodeShutdown", "Preempting", "Terminated"}
 # Reasons of a waiting container that only people can mend.
 HOPELESS = {
     "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff",
@@ -103,8 +111,8 @@ class Readers:
         about = pod["metadata"]
         return Reader(address, self.secret_of(about["name"], about["annotations"][NONCE]))
 
-    def start(self, api: Api, namespace: str, claim: str, job_id: int, *, owner: str) -> None:
-        """Creates the job's reader, in place of one that has ended. Does nothing if another one is there.
+    def start(self, api: Api, namespace: str, claim: str, job_id: int, *, owner: str) -> bool:
+        """Creates the job's reader, in place of one that has ended. Returns False if another one is there.
 
         Raises NoReader if the team has too many readers.
         """
@@ -119,7 +127,7 @@ class Readers:
             delete_pod(api, pod)
         name, nonce = reader_name(job_id), secrets.token_hex(16)
         marks = {"labels": _labels(job_id, owner), "annotations": {NONCE: nonce}}
-        with suppress(Taken):  # another request has just created it, or the earlier one is still ending
+        try:
             api.create(
                 pods,
                 {
@@ -129,6 +137,9 @@ class Readers:
                     "spec": self._spec(job_id, claim, self.secret_of(name, nonce)),
                 },
             )
+        except Taken:  # another request has just created it, or the earlier one is still ending
+            return False
+        return True
 
     def _spec(self, job_id: int, claim: str, secret: str) -> Object:
         user = self.user_of(job_id)
@@ -201,10 +212,9 @@ class Reader:
         answer = self._ask("list", path=path, after=after, limit=limit)
         try:
             with _broken_answers():
-                body = answer.read(LONGEST_LIST + 1)
-                if len(body) > LONGEST_LIST:
-                    raise ValueError("too long")
-                found = json.loads(body)
+                found = json.loads(_whole(answer))
+                if len(found["entries"]) > limit:
+                    raise ValueError("too many")
                 entries = [_entry(*row) for row in found["entries"]]
                 return FileList(entries, str(found["after"]), is_cut=bool(found["is_cut"]))
         finally:
@@ -220,7 +230,7 @@ class Reader:
                     answer,
                     size=int(about["size"]),
                     stored=int(about["stored"]),
-                    age=float(about["age"]),
+                    age=_finite(about["age"]),
                     version=_word(about["version"]),
                     identity=_word(about["identity"]),
                 )
@@ -291,10 +301,15 @@ def stop_readers(api: Api, *, owner: str, unless: Callable[[int], bool]) -> None
         about = pod["metadata"]
         old = (now - datetime.fromisoformat(about["creationTimestamp"])).total_seconds() > START_SECONDS
         ready, _ = probes.ready_since([pod])
-        number = about["labels"][JOB].removeprefix(OF_JOB)
+        number = (
+            about["labels"].get(JOB, "").removeprefix(OF_JOB)
+        )  # anyone who may create pods may set labels
         is_wanted = number.isdecimal() and unless(int(number))
         if not is_wanted or pod.get("status", {}).get("phase") == "Succeeded" or (old and ready is None):
-            delete_pod(api, pod)
+            try:
+                delete_pod(api, pod)
+            except Refused as refusal:
+                logger.warning("the reader %s in %s: %s", about["name"], about["namespace"], refusal)
 
 
 def reader_name(job_id: int) -> str:
@@ -321,7 +336,7 @@ def _why_not_ready(pod: Object) -> str | None:
     if "deletionTimestamp" in pod["metadata"] or status.get("phase") == "Succeeded":
         return None
     if status.get("phase") == "Failed":
-        if status.get("reason") == "DeadlineExceeded":
+        if status.get("reason") in GONE:
             return None
         raise NoReader(f"the reader failed: {_words_of(status) or 'its pod ended'}")
     if probes.ready_since([pod])[0] is not None:
@@ -364,13 +379,33 @@ def _broken_answers() -> Iterator[None]:
     """Converts the errors of an answer that is broken off or makes no sense."""
     try:
         yield
-    except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
+    # OverflowError: a number is infinite. RecursionError: JSON is nested deeply.
+    except (
+        urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError,
+    ) as error:  # fmt: skip
         raise FileUnreadable("This cannot be read: the reader of the files broke off.") from error
 
 
 def _entry(name: str, kind: str, size: int, age: float, why_not: str) -> FileEntry:
     name_of(name)  # raises BadPath, a ValueError, for what is no name
-    return FileEntry(name, FileKind(kind), int(size), float(age), str(why_not))
+    return FileEntry(name, FileKind(kind), int(size), _finite(age), str(why_not))
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number) or abs(number) > LONGEST_AGE:
+        raise ValueError("no age")
+    return number
+
+
+def _whole(answer: urllib3.BaseHTTPResponse) -> bytes:
+    """Reads a whole answer in READ_SECONDS: a pod that sends a byte now and then holds no thread for longer."""
+    until, body = time.monotonic() + READ_SECONDS, bytearray()
+    while piece := answer.read1(LONGEST_LIST):
+        body += piece
+        if len(body) > LONGEST_LIST or time.monotonic() > until:
+            raise ValueError("too long, or too slow")
+    return bytes(body)
 
 
 def _word(value: object) -> str:

@@ -308,8 +308,9 @@ class LocalBackend:
         """Returns True, because the portal itself reads the files of local jobs."""
         return True
 
-    def start_reader(self, *, job_id: int) -> None:
-        """Does nothing, because the portal itself reads the files of local jobs."""
+    def start_reader(self, *, job_id: int) -> bool:
+        """Returns False, because the portal itself reads the files of local jobs."""
+        return False
 
     def stop_readers(self, *, unless: Callable[[int], bool]) -> None:
         """Does nothing, because the portal itself reads the files of local jobs."""

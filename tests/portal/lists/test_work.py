@@ -153,6 +153,22 @@ def test_a_saved_view_opens_the_list_and_narrows_the_api(
 
 
 @by_list
+def test_a_page_of_a_view_follows_an_object_that_has_left_the_view(
+    various: Scene, browser_of, work: WorkList[Any]
+) -> None:
+    ada = browser_of(various.people.ada)
+    ada.post(f"{reverse(f'{work.name}_views')}?q=thing&sort=latest", {"name": "things", "team": ""})
+    everything = [one["name"] for one in ada.get(f"{API}/{work.name}?view=things").json()["items"]]
+    first = ada.get(f"{API}/{work.name}?view=things&limit=1").json()
+    shown = work.seen(various.people.ada).get(pk=first["next"])
+    renamed = shown.job if work.prefix else shown
+    type(renamed).objects.filter(pk=renamed.pk).update(name="other")
+    rest = ada.get(f"{API}/{work.name}?view=things&before={first['next']}").json()
+    assert [one["name"] for one in rest["items"]] == everything[1:]
+    assert len(everything) > 1
+
+
+@by_list
 def test_a_longer_list_takes_no_more_queries(various: Scene, browser_of, work: WorkList[Any]) -> None:
     browser, counts = browser_of(various.people.ada), []
     for query in ("?q=bio-thing&facets=1", "?q=thing&facets=1"):

@@ -61,6 +61,18 @@ def test_a_cluster_that_freezes_keeps_a_job_unless_the_job_is_elastic() -> None:
     assert continuation_of(start(lab, max_workers=2)).needs_help
 
 
+@pytest.mark.parametrize("slicing", [Cluster.Slicing.FREEZE, Cluster.Slicing.AUTO])
+def test_no_gang_on_kubernetes_is_frozen_whatever_is_set(slicing: str) -> None:
+    lab = world(slicing=slicing)
+    job = start(lab, gpus=4)
+    lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+    Cluster.objects.update(backend=Cluster.Backend.KUBERNETES)
+    lab.contest(job)
+    assert lab.lease(job).operations.latest("pk").verb == Operation.Verb.STOP
+    says = continuation_of(Job.objects.select_related("cluster").get(pk=job.pk)).sentence
+    assert "frozen" not in says
+
+
 @pytest.mark.parametrize(
     ("pattern", "verb"), [("", Operation.Verb.FREEZE), ("step-*.pt", Operation.Verb.STOP)]
 )

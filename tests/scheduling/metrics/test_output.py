@@ -94,6 +94,20 @@ def test_values_have_the_times_at_which_their_lines_were_written(lab: World, log
     assert all(abs(seconds) < 0.01 for seconds in off)
 
 
+def test_lines_from_before_what_is_rolled_up_count_to_the_time_after_it(lab: World, logs: Logs) -> None:
+    job = start(lab)
+    began = now_from_database() - timedelta(hours=2)
+    Job.objects.filter(pk=job.pk).update(first_started_at=began)
+    logs.texts[job.pk] = b"loss=9\n"
+    read(lab)
+    rolled_until = now_from_database() - timedelta(minutes=30)
+    MetricStream.objects.update(rolled_until=rolled_until)
+    logs.texts[job.pk] += b"loss=1\n"
+    logs.written[job.pk] = Times([0], [Moment(1, int(began.timestamp() * 1000))])
+    read(lab)
+    assert MetricSample.objects.filter(at=rolled_until).count() == 1
+
+
 def test_of_a_job_that_runs_for_longer_a_sample_sums_up_ten_seconds(lab: World, logs: Logs) -> None:
     job = start(lab)
     began = now_from_database() - timedelta(hours=1)

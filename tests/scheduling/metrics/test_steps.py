@@ -57,3 +57,17 @@ def test_labels_say_steps_as_the_program_counts_them() -> None:
     epochs = step_axis([metrics([0.0, 0.5, 1.0], name="epoch")])
     assert epochs is not None
     assert [epochs.label(number) for number in range(3)] == ["epoch 0", "epoch 0.5", "epoch 1"]
+
+
+def test_steps_and_epochs_share_no_axis() -> None:
+    steps, epochs = metrics([0.0, 9000.0]), metrics([0.0, 9.0], name="epoch")
+    axis = step_axis([steps, epochs])
+    assert axis is not None
+    assert axis.name == "step"
+    assert on_steps(epochs, axis).series == []
+
+
+def test_steps_that_hardly_differ_have_one_window() -> None:
+    axis = step_axis([metrics([0.0, 5e-324, 0.0])])
+    assert axis is not None
+    assert axis.count == 1

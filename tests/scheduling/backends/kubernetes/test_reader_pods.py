@@ -3,6 +3,7 @@ stand-in of an API server is enough for its pod, and tests/cluster has a real on
 
 from __future__ import annotations
 
+import copy
 import socket
 import sys
 import time
@@ -28,6 +29,7 @@ from scheduling.backends.kubernetes import reader_program
 from scheduling.backends.kubernetes.api import Api, Missing, Refused, Taken
 from scheduling.backends.kubernetes.backend import KubernetesBackend
 from scheduling.backends.kubernetes.events import job_of_pod
+from scheduling.backends.kubernetes.objects import JOB
 from scheduling.backends.kubernetes.reader_pods import (
     MOST_IN_TEAM,
     NotReachable,
@@ -156,14 +158,19 @@ def test_a_reader_that_cannot_start_leads_to_the_commands_and_is_not_started_aga
 
 
 @pytest.mark.parametrize(
-    "status", [{"phase": "Succeeded"}, {"phase": "Failed", "reason": "DeadlineExceeded"}]
+    "status",
+    [
+        {"phase": "Succeeded"},
+        {"phase": "Failed", "reason": "DeadlineExceeded"},
+        {"phase": "Failed", "reason": "Evicted"},
+    ],
 )
 def test_a_reader_that_has_ended_is_replaced(
     server: Server, backend: KubernetesBackend, status: dict[str, Any]
 ) -> None:
-    backend.start_reader(job_id=7)
+    assert backend.start_reader(job_id=7)
     first = server.pods[PATH]["metadata"]["uid"]
-    backend.start_reader(job_id=7)
+    assert not backend.start_reader(job_id=7)
     assert server.pods[PATH]["metadata"]["uid"] == first, "one is enough"
     server.say(**status)
     assert not backend.files_are_ready(job_id=7)
@@ -199,6 +206,19 @@ def test_only_own_readers_are_used_and_readers_are_no_gangs(
     labels["fairlot.io/reader"] = "others"
     with pytest.raises(FilesElsewhere, match="does not belong to this Fairlot"):
         backend.files_are_ready(job_id=7)
+
+
+def test_a_pod_that_only_looks_like_a_reader_stops_no_cleaning(
+    server: Server, backend: KubernetesBackend
+) -> None:
+    backend.start_reader(job_id=7)
+    forged = copy.deepcopy(server.pods[PATH])
+    del forged["metadata"]["labels"][JOB]
+    forged["metadata"]["name"] += "-forged"
+    server.pods = {PATH + "-forged": forged, **server.pods}
+    server.say(phase="Succeeded")
+    backend.stop_readers(unless=lambda job: True)
+    assert PATH not in server.pods
 
 
 def test_without_an_image_or_a_claim_there_are_no_readers(server: Server, tmp_path: Path) -> None:
@@ -312,6 +332,10 @@ def test_an_answer_that_breaks_off_or_makes_no_sense_is_an_error_and_no_file(
         b"[]",
         b'{"entries": [["..", "file", 1, 1, ""]], "after": "", "is_cut": false}',
         b'{"a',
+        b"[" * 100_000,
+        b'{"entries": [["a", "file", Infinity, 1, ""]], "after": "", "is_cut": false}',
+        b'{"entries": [["a", "file", 1, NaN, ""]], "after": "", "is_cut": false}',
+        b'{"entries": [%s], "after": "", "is_cut": false}' % b", ".join([b'["a", "file", 1, 1, ""]'] * 10),
     ):
         with pytest.raises(FileUnreadable):
             broken("", body).list_files("", "", 9)
@@ -319,6 +343,7 @@ def test_an_answer_that_breaks_off_or_makes_no_sense_is_an_error_and_no_file(
         "{}",
         '{"size": 1, "stored": 1, "age": 0, "version": "a\\" b", "identity": "1"}',
         '{"size": 1, "stored": 1, "age": 0, "version": 7, "identity": "1"}',
+        '{"size": 1, "stored": 1, "age": 1e300, "version": "1", "identity": "1"}',
     ):
         with pytest.raises(FileUnreadable):
             broken(about, b"x").open_file("checkpoint/x", 0)
