@@ -200,11 +200,12 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
     waiting = [member for member in members if member.job.state in Job.WAITING]
     if waiting:
         why = Counter(member.reason for member in waiting).most_common(MOST_WORDS)
-        words = ", ".join(f"{count} × {reason}" if len(why) > 1 else reason for reason, count in why)
-        told.append(f"{_are(len(waiting), 'replica waits', 'replicas wait')} for GPUs: {words}.")
-        told.append(
-            Explainer(service.cluster, reader).explain(_with_service(waiting[0].job, service)).sentence
-        )
+        waits = f"{_are(len(waiting), 'replica waits', 'replicas wait')} for GPUs"
+        if len(why) > 1:
+            told.append(f"{waits}: {', '.join(f'{count} × {reason}' for reason, count in why)}.")
+        else:
+            explained = Explainer(service.cluster, reader).explain(_with_service(waiting[0].job, service))
+            told += [f"{waits}.", explained.sentence]
         if at := back_by(member.job for member in waiting):
             told.append(f"The first waiting replica is expected to start by {exact(timezone.localtime(at))}.")
     kept = sum(member.job.state != Job.State.CANCELLING for member in members)
@@ -236,10 +237,25 @@ def _roll_out(service: Service, members: Sequence[Member]) -> list[str]:
         return []
     of_it = [member for member in members if member.job.revision_id == revision.pk]
     proven = sum(member.job.first_ready_at is not None for member in of_it)
+    kept = sum(
+        member.job.revision_id != revision.pk and member.job.state != Job.State.CANCELLING
+        for member in members
+    )
+    older = f"; {_are(kept, 'replica', 'replicas')} of older revisions will be replaced" if kept else ""
     return [
         f"Revision {revision.number} is being rolled out: {proven} of {counted(service.replicas, 'replica')} have"
-        " become ready."
+        f" become ready{older}."
     ]
+
+
+def extra_of(service: Service, members: Sequence[Member]) -> int:
+    """Returns how many more replicas than wanted have not ended, as happens during a rollout.
+
+    Returns 0 for a service that is stopped or removed.
+    """
+    if service.removed_at or service.stopped_at:
+        return 0
+    return max(0, len(members) - service.replicas)
 
 
 def revisions_of(service: Service) -> list[RevisionDetail]:

@@ -60,6 +60,7 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
         "failed": failed,
         "failure": failure_of(failed) if failed else None,
         "troubles": detail.troubles_of(shown, members),
+        "extra": detail.extra_of(shown, members),
         "page": Paginator(members, REPLICAS_PER_PAGE).get_page(request.GET.get("page")),
         "revisions": detail.revisions_of(shown),
         "interruptions": interruptions.shown(of_service(shown)),

@@ -182,6 +182,9 @@ def test_the_api_says_of_a_stuck_rollout_what_its_page_says(scene: Scene, bob: C
     assert listed["trouble"] == shown["trouble"]
     for sentence in [shown["trouble"], *shown["sentences"]]:
         assert sentence in html
+    rollout = "Revision 2 is being rolled out: 0 of 1 replica have become ready; 1 replica of older revisions"
+    assert rollout in html
+    assert "1 wanted, 1 more until the change is complete" in html
 
 
 @pytest.mark.parametrize("cause", ["no replicas", "failed", "no name"])
