@@ -44,6 +44,10 @@ def _url(job: Job, remedy: Remedy, user: User) -> str:
             return f"{reverse('docs_page', args=['jobs'])}#continue-after-a-preemption"
         case RemedyCode.FREEZE_JOBS:
             return reverse("admin_settings")
+        case RemedyCode.STOP_SESSION:
+            return reverse("session", args=[remedy.target])
+        case RemedyCode.SCALE_SERVICE:
+            return f"{reverse('service', args=[remedy.target])}#scale"
         case RemedyCode.ASK_MANAGER:
             return reverse("own_limits")
         case RemedyCode.HAND_OVER | RemedyCode.CHANGE_LIMIT:

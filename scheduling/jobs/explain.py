@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from django.db import models
@@ -33,6 +34,7 @@ from scheduling.models import (
 from scheduling.shares.advance import windows_near
 from scheduling.spec.retries import Retries
 
+MOST_HOLDERS = 3  # sessions and services of the owner that an explanation names
 MOST_WINDOWS = 3  # windows of advance reservations that an explanation names
 
 
@@ -52,6 +54,20 @@ class Explanation:
     says_more: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A session or service that holds GPUs. `pk` is the primary key of the session or service."""
+
+    is_service: bool
+    pk: int
+    name: str
+    gpus: int
+
+    @property
+    def in_words(self) -> str:
+        return f"{'service' if self.is_service else 'session'} “{self.name}” ({counted(self.gpus, 'GPU')})"
+
+
 @dataclass
 class Explainer:
     """Explains the jobs of one cluster. Reads each fact about the cluster at most once.
@@ -62,7 +78,8 @@ class Explainer:
 
     cluster: Cluster
     reader: User | None = None
-    _balances: dict[tuple[int, int], float] = field(default_factory=dict)
+    _balances: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+    _standing: dict[tuple[int, int], list[_Held]] = field(default_factory=dict)
 
     @cached_property
     def _limits(self) -> Binding:
@@ -257,10 +274,10 @@ class Explainer:
                 gpus, gpu_types, free = _wants(job), self._kinds(job), self._free_count(job)
                 return (
                     f"The job needs {gpus} ({gpu_types}; free now: {free}). Other jobs go first, because their owners"
-                    f" are owed more GPU time.{self._owed(job)}"
+                    f" are owed more GPU time.{self._owed(job)}{self._held_by_own(job)}"
                 )
             case Reason.OWN_JOBS_AHEAD:
-                return f"{_go_first(self._ahead(job))}.{self._owed(job)}"
+                return f"{_go_first(self._ahead(job))}.{self._owed(job)}{self._held_by_own(job)}"
             case Reason.FRAGMENTED:
                 free, gpu_types = self._free_count(job), self._kinds(job)
                 return (
@@ -368,12 +385,81 @@ class Explainer:
         return own.filter(first).count()
 
     def _owed(self, job: Job) -> str:
+        owed, _ = self._balance(job)
+        return f" The job's owner is owed {fixed(owed)} GPU-seconds." if owed > 1 else ""
+
+    def _balance(self, job: Job) -> tuple[float, float]:
+        """Returns the GPU-seconds that the job's owner is owed, and the owner's share in GPUs."""
         key = (job.tenant_id, job.owner_id)
         if key not in self._balances:
             rows = ShareBalance.objects.filter(cluster=self.cluster, tenant=key[0], user=key[1])
-            self._balances[key] = rows.aggregate(owed=models.Sum("owed", default=0.0))["owed"]
-        owed = self._balances[key]
-        return f" The job's owner is owed {fixed(owed)} GPU-seconds." if owed > 1 else ""
+            sums = rows.aggregate(
+                owed=models.Sum("owed", default=0.0), share=models.Sum("share", default=0.0)
+            )
+            self._balances[key] = sums["owed"], sums["share"]
+        return self._balances[key]
+
+    def holders(self, job: Job) -> list[Holder]:
+        """Returns the owner's sessions and services that leave too little of the owner's share for the job, those with
+        the most GPUs first.
+
+        Counts only GPUs of types that the job accepts. Leaves out preemptible ones, which use no share, and the job's
+        own service.
+        """
+        key = (job.tenant_id, job.owner_id)
+        if key not in self._standing:
+            kinds = [Job.Kind.SESSION, Job.Kind.REPLICA]
+            rows = Lease.objects.filter(
+                cluster=self.cluster,
+                state__in=Lease.HOLDING,
+                job__tenant=key[0],
+                job__owner=key[1],
+                job__kind__in=kinds,
+                job__preemptible=False,
+            )
+            names = ("job__service", "job", "job__service__name", "job__name", "generation", "gpus")
+            self._standing[key] = [_Held(*row) for row in rows.order_by("job").values_list(*names)]
+        found: dict[tuple[bool, int], Holder] = {}
+        for held in self._standing[key]:
+            if job.generation_ids and held.generation not in job.generation_ids:
+                continue
+            if held.service is not None and held.service == job.service_id:
+                continue
+            at = (held.service is not None, held.service or held.job)
+            gpus = held.gpus + (found[at].gpus if at in found else 0)
+            found[at] = Holder(*at, name=held.service_name or held.job_name, gpus=gpus)
+        _, share = self._balance(job)
+        if sum(one.gpus for one in found.values()) + job.gpus <= share:
+            return []
+        return sorted(found.values(), key=lambda one: (-one.gpus, one.name))
+
+    def _held_by_own(self, job: Job) -> str:
+        """Returns a sentence that names the owner's sessions and services which hold the owner's share; "" if there are
+        none."""
+        found = self.holders(job)
+        if not found:
+            return ""
+        named = [one.in_words for one in found[:MOST_HOLDERS]]
+        if len(found) > MOST_HOLDERS:
+            named.append(f"{len(found) - MOST_HOLDERS} more")
+        listed = " and ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
+        gpus = counted(sum(one.gpus for one in found), "GPU")
+        _, share = self._balance(job)
+        return (
+            f" The owner's {listed} {'hold' if found[1:] else 'holds'} {gpus}, and the owner's share is now"
+            f" {fixed(share)}."
+        )
+
+
+class _Held(NamedTuple):
+    """The GPUs that a session or a replica of a service holds. `service` is None for sessions."""
+
+    service: int | None
+    job: int
+    service_name: str | None
+    job_name: str
+    generation: int
+    gpus: int
 
 
 def paused_in_words(cluster: Cluster) -> str:

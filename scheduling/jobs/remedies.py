@@ -27,7 +27,7 @@ from scheduling.jobs.editing import edit_job
 from scheduling.jobs.explain import Explainer
 from scheduling.jobs.preemptible import set_preemptible
 from scheduling.leases.history import History
-from scheduling.models import Cluster, Job, Node
+from scheduling.models import Cluster, Job, Node, Service
 from scheduling.models.event_codes import EventCode, Message
 from scheduling.models.ownership import require_changeable
 
@@ -50,6 +50,9 @@ class RemedyCode(StrEnum):
     RUN_FIRST = "run_first"
     END_PREEMPTIBLE = "end_preemptible"
     TRY_NOW = "try_now"
+
+    STOP_SESSION = "stop_session"
+    SCALE_SERVICE = "scale_service"
 
     FEWER_WORKERS = "fewer_workers"
     OTHER_SHAPE = "other_shape"
@@ -92,6 +95,7 @@ class Remedy:
     effect: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     team: str = ""  # slug of the team whose page helps, if it is another than the job's
+    target: int | None = None  # primary key of the session or service whose page helps
 
     @property
     def kind(self) -> RemedyKind:
@@ -232,6 +236,26 @@ class _Finder:
             return None
         effect = "The next round may start the job without waiting for the end of the pause."
         return Remedy(RemedyCode.TRY_NOW, "Try again now", effect)
+
+    # --- the owner's sessions and services ---
+
+    def stop_session(self) -> Remedy | None:
+        found = next((one for one in self.explainer.holders(self.job) if not one.is_service), None)
+        if found is None or not Job.objects.changeable_by(self.reader).filter(pk=found.pk).exists():
+            return None
+        effect = f"The session holds {counted(found.gpus, 'GPU')}. Opens its page, where you stop it."
+        label = f"Stop session “{found.name}”"
+        return Remedy(RemedyCode.STOP_SESSION, label, effect, target=found.pk)
+
+    def scale_service(self) -> Remedy | None:
+        found = next((one for one in self.explainer.holders(self.job) if one.is_service), None)
+        if found is None or not Service.objects.changeable_by(self.reader).filter(pk=found.pk).exists():
+            return None
+        effect = (
+            f"The service holds {counted(found.gpus, 'GPU')}. Opens its page, where you set fewer replicas."
+        )
+        label = f"Scale service “{found.name}”"
+        return Remedy(RemedyCode.SCALE_SERVICE, label, effect, target=found.pk)
 
     # --- another job ---
 
@@ -374,9 +398,21 @@ _OF_REASONS = {
     ),
     Reason.HOURS_SPENT: (_Finder.raise_managers_limit, _Finder.ask_for_limit, _Finder.other_team),
     Reason.BORROWED_ENOUGH: (_Finder.every_type, _Finder.ask_for_limit),
-    Reason.SHARE_IN_USE: (_Finder.every_type, _Finder.smaller_least, _Finder.ask_for_tickets),
+    Reason.SHARE_IN_USE: (
+        _Finder.stop_session,
+        _Finder.scale_service,
+        _Finder.every_type,
+        _Finder.smaller_least,
+        _Finder.ask_for_tickets,
+    ),
     Reason.RESERVED: (_Finder.every_type,),
-    Reason.OWN_JOBS_AHEAD: (_Finder.run_first, _Finder.every_type, _Finder.smaller_least),
+    Reason.OWN_JOBS_AHEAD: (
+        _Finder.stop_session,
+        _Finder.scale_service,
+        _Finder.run_first,
+        _Finder.every_type,
+        _Finder.smaller_least,
+    ),
     Reason.FRAGMENTED: (_Finder.smaller_least, _Finder.other_shape_now, _Finder.every_type),
     Reason.NODES_AWAY: (_Finder.every_type, _Finder.return_nodes),
     Reason.CLUSTER_PAUSED: (_Finder.resume_cluster,),

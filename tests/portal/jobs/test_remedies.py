@@ -8,7 +8,11 @@ from html import unescape
 import pytest
 
 from fairshare.model import Reason
-from scheduling.models import Job
+from scheduling.jobs.actions import cancel_job
+from scheduling.models import Job, Lease, ShareBalance
+from scheduling.services.replicas import step_service
+from scheduling.sessions.actions import start_session
+from scheduling.spec.job_spec import JobSpec
 from tests.portal.scene import Scene
 from tests.scheduling.leases.test_repeated_work import again
 
@@ -55,6 +59,34 @@ def test_links_lead_to_pages_that_their_reader_may_open(
     [link] = [unescape(link) for link in re.findall('href="([^"]+)"', part)]
     assert expected in link
     assert reader.get(link).status_code == 200
+
+
+def test_links_lead_to_the_session_and_service_that_hold_the_share(scene: Scene, browser_of) -> None:
+    bob = scene.people.bob
+    for job in (scene.waiting, scene.other):
+        cancel_job(actor=scene.people.ada, job=job)
+    scene.world.carry_out()
+    session = start_session(
+        actor=bob,
+        tenant=scene.people.astro,
+        cluster=scene.world.cluster,
+        spec=JobSpec(name="notes", command="serve", port=8000),
+    ).job
+    step_service(service_id=scene.service.pk)
+    scene.world.fill()
+    scene.world.carry_out()
+    holding = Lease.objects.filter(state__in=Lease.HOLDING)
+    assert set(holding.values_list("job__kind", flat=True)) >= {Job.Kind.SESSION, Job.Kind.REPLICA}
+    ShareBalance.objects.filter(user=bob).update(share=0)
+    job = waiting(scene, Reason.SHARE_IN_USE)
+    page = browser_of(bob).get(f"/jobs/{job.pk}/").content.decode()
+    for url, label in (
+        (f"/sessions/{session.pk}/", "Stop session"),
+        (f"/services/{scene.service.pk}/#scale", "Scale service"),
+    ):
+        assert f'href="{url}">{label} “' in page
+        assert browser_of(bob).get(url.partition("#")[0]).status_code == 200
+    assert 'id="scale"' in browser_of(bob).get(f"/services/{scene.service.pk}/").content.decode()
 
 
 def test_the_link_to_a_smaller_clone_fills_the_form(scene: Scene, browser_of) -> None:

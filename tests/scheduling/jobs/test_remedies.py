@@ -20,10 +20,14 @@ from scheduling.backends.base import End, Phase
 from scheduling.clusters.actions import pause_cluster, resume_cluster
 from scheduling.core.event_texts import text_of
 from scheduling.draining.actions import drain_node, return_node
-from scheduling.jobs.explain import explain
+from scheduling.jobs.actions import cancel_job
+from scheduling.jobs.explain import Explainer, explain
 from scheduling.jobs.remedies import TRIED_NOW, RemedyCode, apply_remedy, remedies_of, try_now
 from scheduling.jobs.submitting import submit_job
-from scheduling.models import Job, Node
+from scheduling.models import Job, Lease, Node, Service, ShareBalance
+from scheduling.services.actions import change_service, create_service
+from scheduling.services.replicas import step_service
+from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.retries import Retries
 from tests import make
@@ -195,6 +199,65 @@ def test_the_owners_other_jobs_go_first_run_this_one_first() -> None:
     assert lab.states([first]) == [Job.State.QUEUED]
     with pytest.raises(Refused, match="situation has changed"):
         apply_remedy(actor=cast.bob, job=Job.objects.get(pk=job.pk), code="run_first")
+
+
+def session_and_service(lab: World) -> tuple[Job, Service]:
+    """Bob's session holds 1 GPU, and his service holds 2."""
+    cast = lab.people
+    place = {"actor": cast.bob, "tenant": cast.astro, "cluster": lab.cluster}
+    session = start_session(**place, spec=JobSpec(name="stars", command="serve", port=8888))
+    service = create_service(**place, spec=JobSpec(name="api", command="serve", port=8000), replicas=2)
+    step_service(service_id=service.pk)
+    lab.fill()
+    lab.carry_out()
+    return session.job, service
+
+
+def test_the_owners_session_and_service_hold_the_share_stop_or_scale_them() -> None:
+    lab = world(v100=4)
+    cast = lab.people
+    session, service = session_and_service(lab)
+    job = waits(lab, Reason.SHARE_IN_USE, gpus=4)
+    later = waits(lab, Reason.OWN_JOBS_AHEAD, gpus=4)
+    named = (
+        "The owner's service “api” (2 GPUs) and session “stars” (1 GPU) hold 3 GPUs, and the owner's share"
+    )
+    assert named in explain(job, reader=cast.bob).sentence
+    assert named in explain(later, reader=cast.bob).sentence
+    assert offered(later, cast.bob) == [[RemedyCode.STOP_SESSION, RemedyCode.SCALE_SERVICE]]
+    found = {one.code: one for one in remedies_of(job, reader=cast.bob)}
+    stop, scale = found[RemedyCode.STOP_SESSION], found[RemedyCode.SCALE_SERVICE]
+    assert (stop.label, stop.target) == ("Stop session “stars”", session.pk)
+    assert (scale.label, scale.target) == ("Scale service “api”", service.pk)
+    assert {RemedyCode.STOP_SESSION, RemedyCode.SCALE_SERVICE}.isdisjoint(*offered(job, cast.charlie))
+    cancel_job(actor=cast.bob, job=session)
+    change_service(actor=cast.bob, service=service, replicas=0)
+    step_service(service_id=service.pk)
+    starts(lab, job, (lab.carry_out, lab.fill, lab.carry_out))
+    assert remedies_of(Job.objects.get(pk=job.pk), reader=cast.bob) == []
+
+
+def test_holders_of_other_gpu_types_and_the_own_service_are_not_named() -> None:
+    lab = world(v100=4, a100=4)
+    session_and_service(lab)
+    held = set(Lease.objects.filter(job__kind=Job.Kind.SESSION).values_list("generation__name", flat=True))
+    [other] = {"V100", "A100"} - held
+    job = lab.submit(lab.people.bob, lab.people.astro, gpus=4, generations=[other])
+    named = {one.name for one in Explainer(lab.cluster).holders(job)}
+    assert "stars" not in named
+    replica = Job.objects.filter(kind=Job.Kind.REPLICA).earliest("pk")
+    replica.gpus_per_worker, replica.generation_ids = 8, []
+    assert [one.name for one in Explainer(lab.cluster).holders(replica)] == ["stars"]
+
+
+def test_within_the_share_no_holder_is_named() -> None:
+    lab = world(v100=4)
+    session_and_service(lab)
+    job = lab.submit(lab.people.bob, lab.people.astro)
+    ShareBalance.objects.filter(user=lab.people.bob).update(share=4)
+    assert Explainer(lab.cluster).holders(job) == []
+    ShareBalance.objects.filter(user=lab.people.bob).update(share=3)
+    assert len(Explainer(lab.cluster).holders(job)) == 2
 
 
 def test_free_gpus_are_scattered_clone_with_smaller_workers() -> None:
