@@ -207,8 +207,13 @@ class _Finder:
 
     def run_first(self) -> Remedy | None:
         job = self.job
+        # Sessions and replicas go before all other jobs of their owner, whatever priority these have.
         own = Job.objects.filter(
-            cluster=job.cluster_id, owner=job.owner_id, tenant=job.tenant_id, preemptible=False
+            cluster=job.cluster_id,
+            owner=job.owner_id,
+            tenant=job.tenant_id,
+            kind=Job.Kind.TRAINING,
+            preemptible=False,
         )
         ahead = (
             own.unfinished()

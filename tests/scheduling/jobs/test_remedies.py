@@ -224,7 +224,9 @@ def test_the_owners_session_and_service_hold_the_share_stop_or_scale_them() -> N
     )
     assert named in explain(job, reader=cast.bob).sentence
     assert named in explain(later, reader=cast.bob).sentence
-    assert offered(later, cast.bob) == [[RemedyCode.STOP_SESSION, RemedyCode.SCALE_SERVICE]]
+    assert offered(later, cast.bob) == [
+        [RemedyCode.STOP_SESSION, RemedyCode.SCALE_SERVICE, RemedyCode.RUN_FIRST]
+    ]
     found = {one.code: one for one in remedies_of(job, reader=cast.bob)}
     stop, scale = found[RemedyCode.STOP_SESSION], found[RemedyCode.SCALE_SERVICE]
     assert (stop.label, stop.target) == ("Stop session “stars”", session.pk)
