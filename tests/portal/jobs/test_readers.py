@@ -40,10 +40,11 @@ class Readers:
             raise FilesNotReady("The reader of the files waits for a node.")
         return self.is_ready
 
-    def start_reader(self, backend: object, *, job_id: int) -> None:
+    def start_reader(self, backend: object, *, job_id: int) -> bool:
         if self.trouble is not None:
             raise self.trouble
         self.started += 1
+        return True
 
     def stop_readers(self, backend: object, *, unless: Callable[[int], bool]) -> None:
         if self.trouble is not None:

@@ -230,6 +230,7 @@ def test_the_api_takes_an_archive_or_files_and_answers_with_the_digest(lab: Worl
     assert raw.json() == {
         "digest": packed().digest, "team": "astro", "size": len(packed().content), "unpacked": 8, "files": 1,
         "paths": ["train.py"],
+        "proposals": {"name": "train", "command": "python train.py", "requirements": ""},
     }  # fmt: skip
     files = [SimpleUploadedFile("train.py", b"print(1)")]
     assert bob.post("/api/v1/code", {"code_files": files}).json()["digest"] == packed().digest
