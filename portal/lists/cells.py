@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from scheduling.models import Pipeline, Sweep
+
 
 @dataclass(frozen=True)
 class Link:
@@ -39,6 +41,17 @@ class Code:
     """A text that a program reads."""
 
     text: str
+
+
+def chip_of(shown: Sweep | Pipeline, looks: Mapping[str, tuple[str, str]]) -> Label:
+    """Returns the chip of the state of a sweep or pipeline. `looks` has the tone and icon of each state."""
+    is_cancelling = shown.ended_at is None and shown.state == "cancelled"
+    return Label("Cancelling" if is_cancelling else shown.get_state_display(), *looks[shown.state])
+
+
+def chips_of(shown: Sweep | Pipeline, looks: Mapping[str, tuple[str, str]]) -> list[Label]:
+    """Returns the chip of the state, and another one if the last submission was refused."""
+    return [chip_of(shown, looks), *([Label("refused", "warn", "alert")] if shown.trouble else [])]
 
 
 def counts_in_words(counts: Mapping[str, int], labels: Mapping[str, str]) -> str:

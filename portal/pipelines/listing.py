@@ -6,7 +6,7 @@ from django.db.models import QuerySet
 from django.urls import reverse
 
 from accounting.models import User
-from portal.lists.cells import Label, Link, counts_in_words
+from portal.lists.cells import Label, Link, chip_of, chips_of, counts_in_words
 from portal.lists.columns import Column, Columns
 from portal.lists.work import WorkList, ended_of
 from portal.sorting import Names
@@ -24,12 +24,7 @@ STEP_LABELS = dict(PipelineStep.State.choices)
 
 def label_of(shown: Pipeline) -> Label:
     """Returns the chip of a pipeline's state."""
-    is_cancelling = shown.ended_at is None and shown.state == Pipeline.State.CANCELLED
-    return Label("Cancelling" if is_cancelling else shown.get_state_display(), *STATES[shown.state])
-
-
-def _states(shown: Pipeline) -> list[Label]:
-    return [label_of(shown), *([Label("refused", "warn", "alert")] if shown.trouble else [])]
+    return chip_of(shown, STATES)
 
 
 def _seen(user: User) -> QuerySet[Pipeline]:
@@ -48,7 +43,7 @@ PIPELINES = WorkList(
                 is_fixed=True,
                 cell=lambda one: Link(one.name, reverse("pipeline", args=[one.pk])),
             ),
-            "state": Column("State", ("state",), cell=_states),
+            "state": Column("State", ("state",), cell=lambda one: chips_of(one, STATES)),
             "steps": Column(
                 "Steps",
                 (ended_of("succeeded", "failed", "cancelled", "skipped"),),

@@ -18,6 +18,7 @@ from fairshare.model import Reason
 from portal import interruptions
 from portal.jobs.costs import costs_by
 from portal.jobs.detail import yaml_of
+from portal.lists.cells import Label
 from scheduling.core.reason_labels import SHORT
 from scheduling.jobs.explain import Explainer
 from scheduling.leases.interruptions import back_by
@@ -25,15 +26,6 @@ from scheduling.models import Job, Lease, Service, ServiceRevision
 from scheduling.services.replicas import BY_ITSELF
 
 MOST_WORDS = 3  # number of reasons that a sentence lists
-
-
-@dataclass(frozen=True)
-class Status:
-    """The status of a service as a word, with the colour and icon of the chip (small label) that shows it."""
-
-    text: str
-    tone: str
-    icon: str
 
 
 @dataclass(frozen=True)
@@ -69,22 +61,22 @@ class RevisionDetail:
     lines: Sequence[tuple[str, str]]  # "+" or "-" ("" in the first revision), and the line
 
 
-def status_of(service: Service) -> Status:
+def status_of(service: Service) -> Label:
     """Returns the status of a service. `service` must come from `with_counts()`, a query that also counts its
     replicas."""
     if service.removed_at:
-        return Status("Removed", "muted", "slash")
+        return Label("Removed", "muted", "slash")
     if service.stopped_at:
-        return Status("Stopped", "muted", "pause")
+        return Label("Stopped", "muted", "pause")
     if service.trouble or _has_failed(service):
-        return Status("In trouble", "bad", "alert")
+        return Label("In trouble", "bad", "alert")
     if not service.replicas:
-        return Status("Scaled to 0", "muted", "pause")
+        return Label("Scaled to 0", "muted", "pause")
     if service.good_id != service.current_id:
-        return Status("Rolling out", "info", "starting")
+        return Label("Rolling out", "info", "starting")
     if service.ready >= service.replicas:  # type: ignore[attr-defined]  # annotated
-        return Status("Up", "good", "check-circle")
-    return Status("Partly up" if service.ready else "Down", "warn", "clock")  # type: ignore[attr-defined]  # annotated
+        return Label("Up", "good", "check-circle")
+    return Label("Partly up" if service.ready else "Down", "warn", "clock")  # type: ignore[attr-defined]  # annotated
 
 
 def members_of(service: Service) -> list[Member]:

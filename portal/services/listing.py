@@ -43,8 +43,7 @@ class Row(NamedTuple):
 
 
 def _state(row: Row) -> Label:
-    status = status_of(row.service)
-    return Label(status.text, status.tone, status.icon)
+    return status_of(row.service)
 
 
 def _cost(row: Row) -> str | None:
