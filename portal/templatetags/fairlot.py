@@ -416,12 +416,18 @@ def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[s
 
 
 @register.simple_tag(takes_context=True)
-def sort_head(context: RequestContext, key: str, text: str, style: str = "") -> SafeString:
-    """Renders a column heading with a link that sorts the list by `key`.
+def sort_head(
+    context: RequestContext, key: str, text: str, style: str = "", sorts: object = True
+) -> SafeString:
+    """Renders a column heading with a link that sorts the list by `key`, or without it unless the column `sorts`.
 
     If the list is already sorted by `key` in ascending order, the link sorts it in descending order. `text` is the
     heading, and `style` is a CSS class.
     """
+    if not sorts:
+        return format_html(
+            '<th scope="col"{}>{}</th>', format_html(' class="{}"', style) if style else "", text
+        )
     now: str = context.get("sort") or ""
     address = querystring(context, sort=f"-{key}" if now == key else key, page=None)
     direction = {key: "ascending", f"-{key}": "descending"}.get(now, "")

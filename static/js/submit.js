@@ -68,6 +68,20 @@ function keyed(part) {
   });
 }
 
+// The side of the form that was edited last. The other side's edits wait for a moment before they are converted:
+// their answer would overwrite what is newer.
+let edited = null;
+
+function sideOf({ target }) {
+  edited = target.closest("[data-converts]") ?? edited;
+}
+
+function send(event) {
+  const { ctx } = event.detail;
+  if (ctx.sourceElement.matches("[data-converts]") && ctx.sourceElement !== edited) event.preventDefault();
+  else sent.set(ctx, states());
+}
+
 const states = () => new Map(keyed(form).map(([key, field]) => [key, stateOf(field)]));
 
 function takeOver({ detail: { ctx, tasks } }) {
@@ -90,12 +104,13 @@ function converted({ detail: { ctx } }) {
 }
 
 if (form) {
-  form.addEventListener("htmx:before:request", ({ detail: { ctx } }) => sent.set(ctx, states()));
+  form.addEventListener("htmx:before:request", send);
   form.addEventListener("htmx:before:swap", takeOver);
   form.addEventListener("htmx:after:swap", converted);
   for (const name of ["dragover", "dragleave", "drop"]) form.addEventListener(name, dropped);
   // A chosen file is sent by its own request.
   form.addEventListener("input", (event) => event.target.type === "file" && event.stopPropagation(), true);
+  form.addEventListener("input", sideOf);
   form.addEventListener("pointerup", remember);
   new MutationObserver(settle).observe(form, { childList: true, subtree: true, characterData: true });
 }

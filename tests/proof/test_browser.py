@@ -255,6 +255,20 @@ def test_the_preview_of_a_sweep_follows_all_parts_of_the_form(people: People) ->
         'name: rates\nversion: 1\ncommand: "true {lr}"\ngpus_per_worker: 1\n'
     )
     expect(preview).to_contain_text("true 0.2")
+    # The side that is edited last counts, also when the other side's edit is converted a moment later.
+    page.evaluate(
+        """async () => {
+          const edit = (id, value) => {
+            const field = document.getElementById(id);
+            field.value = value;
+            field.dispatchEvent(new Event("input", { bubbles: true }));
+          };
+          edit("command", "echo {lr}");
+          await new Promise((done) => setTimeout(done, 300));
+          edit("yaml", document.getElementById("yaml").value.replace("true", "false"));
+        }"""
+    )
+    expect(preview).to_contain_text("false 0.2")
 
 
 SBATCH = """\

@@ -35,7 +35,7 @@ NO_ROUND = {
     "rounds do not read it": {
         "budget.remove", "budget.set", "cluster.check", "cluster.metrics", "cluster.set_bare_pods",
         "cluster.set_reachable", "generation.set_weight", "idle_rule.remove", "idle_rule.set", "job.delete_files",
-        "job.idle_snooze", "code.upload", "announcement.change", "announcement.create",
+        "job.read_files", "job.idle_snooze", "code.upload", "announcement.change", "announcement.create",
         "announcement.withdraw", "invitation.create", "invitation.revoke",
         "list.choose_columns", "list.choose_view", "list.remove_view", "list.save_view",
         "login.unlock", "node.exchange_gpus", "notification_channel.change", "notification_channel.create",
