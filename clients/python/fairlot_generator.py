@@ -51,6 +51,8 @@ NAMES = {
     "GET /jobs/{job_id}/files": "list_job_files",
     "GET /jobs/{job_id}/files/content": "read_job_file",
     "GET /jobs/{job_id}/files/archive": "download_job_files",
+    "GET /jobs/{job_id}/results": "list_job_results",
+    "GET /jobs/{job_id}/results/archive": "download_job_results",
     "DELETE /jobs/{job_id}/files": "delete_job_files",
     "GET /storage": "list_storage",
     # sweeps

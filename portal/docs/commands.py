@@ -44,7 +44,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "job_metrics": ("fairlot metrics {pk}", "fairlot metrics {pk} --points 500 -o json"),
     "jobs_views": ("fairlot view list",),
     "job_edit": ("fairlot edit {pk} --priority 10",),
-    "job_files": ("fairlot files list {pk}", "fairlot files get {pk} work/"),
+    "job_files": (
+        "fairlot files get {pk} --results",
+        "fairlot files list {pk}",
+        "fairlot files get {pk} work/",
+    ),
     "job_terminal": ("fairlot shell {pk}",),
     "storage": ("fairlot storage",),
     "sweeps_views": ("fairlot view list --of sweeps",),

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from posixpath import commonpath
 
 from accounting.core.wording import fixed
 from scheduling.backends.base import Backend, BackendError, FileEntry, FileKind, OpenFile
@@ -50,7 +51,7 @@ class _Pieces:
 
 @dataclass(eq=False)
 class Archive:
-    """A zip archive of the folder `path` of a job. In the archive, all is in a folder called `top`.
+    """A zip archive of the folder `path` of a job, or of the results in it. In the archive, all is in a folder `top`.
 
     `now` is the time from which the ages of files count.
     """
@@ -60,6 +61,8 @@ class Archive:
     path: str
     top: str
     now: datetime
+    # Of the newest results, so many at most; None: all in the folder.
+    results: int | None = None
     _files: int = 0
     _bytes: int = 0
     _left_out: list[str] = field(default_factory=list)
@@ -73,7 +76,8 @@ class Archive:
         """Yields the bytes of the archive. Also yields nothing, b"", so that its reader can stop it at any entry."""
         out = _Pieces()
         with zipfile.ZipFile(out, "w", allowZip64=True) as archive:  # type: ignore[call-overload]
-            for count, (path, entry) in enumerate(self._walk(self.path)):
+            walk = self._walk(self.path) if self.results is None else self._results(self.results)
+            for count, (path, entry) in enumerate(walk):
                 if count >= MOST_ENTRIES:
                     self._leave_out(path, "This and all that follows is left out, because there is too much.")
                     break
@@ -83,6 +87,23 @@ class Archive:
             if self._left_out:
                 archive.writestr(_info(LEFT_OUT, self.now), self._note())
         yield out.taken()
+
+    def _results(self, limit: int) -> Iterator[tuple[str, FileEntry]]:
+        """Yields the results of the job, the newest first."""
+        try:
+            found = self.backend.list_results(job_id=self.job_id, limit=limit)
+        except BackendError as error:
+            self._leave_out("", str(error))
+            return
+        # The folders around all results say nothing.
+        self.path = (
+            commonpath(entry.name.rpartition("/")[0] for entry in found.entries) if found.entries else ""
+        )
+        yield from ((entry.name, entry) for entry in found.entries)
+        if (here := len(found.entries)) < found.count:
+            self._leave_out("", f"Only the newest {fixed(here)} of {fixed(found.count)} files are here.")
+        if not found.is_complete:
+            self._leave_out("", "The job has more files than Fairlot looks at, so some may be missing.")
 
     def _walk(self, path: str) -> Iterator[tuple[str, FileEntry]]:
         """Yields all that is below a folder, each entry with its path. Keeps a page of each folder on the way in

@@ -21,7 +21,7 @@ from django.utils.http import content_disposition_header
 from django.utils.text import slugify
 
 from accounting.core.clock import now_from_database
-from portal.jobs.archive import Archive
+from portal.jobs.archive import MOST_FILES, Archive
 from portal.jobs.files import files_of
 from portal.live.streams import Rights, while_allowed
 from scheduling.backends.base import Backend, BackendError, FileUnreadable
@@ -114,10 +114,23 @@ def _content(backend: Backend, job_id: int, path: str, span: Span, identity: str
 
 def archive_response(job: Job, path: str, rights: Rights) -> HttpResponseBase:
     """Streams a folder of the job as a zip archive. Raises NoSuchFile and FileUnreadable if it cannot be read."""
+    stem = "-".join(filter(None, (slugify(job.name) or "job", str(job.pk), slugify(path.rpartition("/")[2]))))
+    return _zip_response(job, path, stem, rights)
+
+
+def results_response(job: Job, rights: Rights) -> HttpResponseBase:
+    """Streams the results of the job as a zip archive. Raises NoSuchFile and FileUnreadable if they cannot be read."""
+    return _zip_response(
+        job, "", f"{slugify(job.name) or 'job'}-{job.pk}-results", rights, results=MOST_FILES
+    )
+
+
+def _zip_response(
+    job: Job, path: str, stem: str, rights: Rights, *, results: int | None = None
+) -> HttpResponseBase:
     if len(_archives) >= MOST_ARCHIVES:
         raise FileUnreadable("Too many archives are being written right now. Try again in a moment.")
-    stem = "-".join(filter(None, (slugify(job.name) or "job", str(job.pk), slugify(path.rpartition("/")[2]))))
-    archive = Archive(files_of(job, rights.user), job.pk, path, stem, now_from_database())
+    archive = Archive(files_of(job, rights.user), job.pk, path, stem, now_from_database(), results)
     archive.first_page()
     _archives.add(archive)  # until its last piece is taken, or its reader has left
     return StreamingHttpResponse(

@@ -13,9 +13,9 @@ from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from accounting.core.clock import now_from_database
-from portal.fragments import render_page
-from portal.jobs.downloads import SAFELY, archive_response, file_response
-from portal.jobs.files import are_gone, deleted_at, files_of, folder_of, keep_right
+from portal.fragments import render_page, wanted_part
+from portal.jobs.downloads import SAFELY, archive_response, file_response, results_response
+from portal.jobs.files import are_gone, deleted_at, files_of, folder_of, keep_right, results_of
 from portal.jobs.previews import LARGEST_IMAGE, PREVIEW, image_type, preview_of
 from portal.jobs.views import frame, visible_job
 from portal.user_request import UserRequest
@@ -23,6 +23,7 @@ from scheduling.backends.base import RETRY_SECONDS, BackendError, FilesNotReady,
 from scheduling.models import Job
 
 ENTRIES_PER_PAGE = 200
+RESULTS, FEW_RESULTS = 100, 5  # most on the Files tab and on the overview
 
 
 class _View(Protocol):
@@ -31,7 +32,10 @@ class _View(Protocol):
 
 @require_safe
 def files(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows a page of a folder of the job. `?path=` names the folder, and `?after=` continues the list."""
+    """Shows the job's results, and a page of a folder: `?path=` names it, and `?after=` continues the list.
+
+    The part `job-results` has the results alone. With `?few=1` these are the newest results of a job that has ended.
+    """
     job, path, after = visible_job(request, pk), request.GET.get("path", ""), request.GET.get("after", "")
     context = _context(request, job, path) | {
         "after": after,
@@ -43,9 +47,15 @@ def files(request: UserRequest, pk: int) -> HttpResponse:
         and Job.objects.changeable_by(request.user).filter(pk=job.pk).exists(),
         "keep_days": settings.FAIRLOT_KEEP_JOB_FILES_DAYS,
     }
-    if not context["are_gone"]:
+    few, part = request.GET.get("few") == "1", wanted_part(request)
+    context["few"] = few
+    if not context["are_gone"] and not (few and (not job.has_ended or job.cluster.backend != "local")):
         try:
-            context["folder"] = folder_of(job, request.user, path, after=after, limit=ENTRIES_PER_PAGE)
+            if not path and not after and part != "job-files":
+                limit = FEW_RESULTS if few else RESULTS
+                context["results"] = results_of(job, request.user, limit=limit)
+            if part != "job-results":
+                context["folder"] = folder_of(job, request.user, path, after=after, limit=ENTRIES_PER_PAGE)
         except NoSuchFile:
             raise Http404 from None
         except FilesNotReady as problem:
@@ -119,6 +129,14 @@ def archive(request: UserRequest, pk: int) -> HttpResponseBase:
     """Sends a folder of the job as a zip archive."""
     job = visible_job(request, pk)
     return archive_response(job, request.GET.get("path", ""), keep_right(request, request.user, job))
+
+
+@require_safe
+@_or_why_not
+def results(request: UserRequest, pk: int) -> HttpResponseBase:
+    """Sends the results of the job as a zip archive."""
+    job = visible_job(request, pk)
+    return results_response(job, keep_right(request, request.user, job))
 
 
 @require_safe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -12,11 +12,13 @@ from django.http import HttpRequest
 from accounting.core.clock import now_from_database
 from accounting.models import User
 from portal.live.streams import Rights
-from scheduling.backends.base import Backend, FileKind, FileUnreadable, NoSuchFile
+from scheduling.backends.base import Backend, FileEntry, FileKind, FileUnreadable, NoSuchFile
+from scheduling.backends.results import UPLOADED_AT
 from scheduling.jobs.reading import open_files
 from scheduling.models import Job
 
 AT_ONCE = 1000  # most entries of a page
+UPLOADED = datetime.fromtimestamp(UPLOADED_AT, UTC)
 
 
 class FilesRemoved(FileUnreadable):
@@ -41,6 +43,16 @@ class Row:
     def is_folder(self) -> bool:
         return self.kind is FileKind.FOLDER
 
+    @property
+    def folder(self) -> str:
+        """Returns the path of the folder around the entry."""
+        return self.path.rpartition("/")[0]
+
+    @property
+    def is_uploaded(self) -> bool:
+        """Returns whether this is an uploaded file that the job did not change."""
+        return abs(self.changed_at - UPLOADED) < timedelta(days=1)
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -49,6 +61,15 @@ class Folder:
     rows: Sequence[Row]
     after: str
     is_cut: bool
+
+
+@dataclass(frozen=True)
+class Results:
+    """The newest files that a job wrote or changed, the number of all that were found, and whether these are all."""
+
+    rows: Sequence[Row]
+    count: int
+    is_complete: bool
 
 
 def are_gone(job: Job) -> bool:
@@ -76,18 +97,30 @@ def folder_of(job: Job, reader: User, path: str, *, after: str = "", limit: int)
         return Folder((), "", is_cut=False)
     page = backend.list_files(job_id=job.pk, path=path, after=after, limit=limit)
     now = now_from_database()
-    rows = [
-        Row(
-            name=entry.name,
-            path=f"{path}/{entry.name}" if path else entry.name,
-            kind=entry.kind,
-            size=entry.size,
-            changed_at=now - timedelta(seconds=entry.age),
-            why_not=entry.why_not,
-        )
-        for entry in page.entries
-    ]
+    rows = [_row(entry, f"{path}/{entry.name}" if path else entry.name, now) for entry in page.entries]
     return Folder(rows, page.after, page.is_cut)
+
+
+def results_of(job: Job, reader: User, *, limit: int) -> Results:
+    """Returns the newest results of the job. Raises FileUnreadable."""
+    try:
+        backend = files_of(job, reader)
+    except NoSuchFile:
+        return Results((), 0, is_complete=True)
+    found, now = backend.list_results(job_id=job.pk, limit=limit), now_from_database()
+    rows = [_row(entry, entry.name, now) for entry in found.entries]
+    return Results(rows, found.count, found.is_complete)
+
+
+def _row(entry: FileEntry, path: str, now: datetime) -> Row:
+    return Row(
+        name=path.rpartition("/")[2],
+        path=path,
+        kind=entry.kind,
+        size=entry.size,
+        changed_at=now - timedelta(seconds=entry.age),
+        why_not=entry.why_not,
+    )
 
 
 def deleted_at(job: Job) -> datetime | None:

@@ -24,6 +24,7 @@ urlpatterns = [
     path("jobs/<int:pk>/files/raw", file_views.raw, name="job_file_raw"),
     path("jobs/<int:pk>/files/image", file_views.image, name="job_file_image"),
     path("jobs/<int:pk>/files/archive", file_views.archive, name="job_files_archive"),
+    path("jobs/<int:pk>/files/results", file_views.results, name="job_results"),
     path("jobs/<int:pk>/files/delete/", storage.delete, name="job_files_delete"),
     path("storage/", storage.storage, name="storage"),
     path("jobs/<int:pk>/events/", views.events, name="job_events"),

@@ -24,11 +24,12 @@ from scheduling.backends.file_entries import (
     FileList,
     FileUnreadable,
     NoSuchFile,
+    ResultList,
 )
 from scheduling.backends.logtimes import LogTimes
 from scheduling.backends.summaries import Summary
 
-__all__ = ["BackendError", "FileEntry", "FileKind", "FileList", "FileUnreadable", "NoSuchFile"]
+__all__ = ["BackendError", "FileEntry", "FileKind", "FileList", "FileUnreadable", "NoSuchFile", "ResultList"]
 
 LONGEST_PROBE = 10  # seconds that a readiness probe waits for an answer
 
@@ -525,6 +526,12 @@ class Backend(Protocol):
         - `after`: the `after` of the list before this one.
 
         Raises NoSuchFile if there is no such folder, and FileUnreadable if it cannot be read.
+        """
+
+    def list_results(self, *, job_id: int, limit: int) -> ResultList:
+        """Returns the newest `limit` files that the job wrote or changed, from all folders that `list_files` shows.
+
+        Leaves out what results.py names. The search has limits. Raises FileUnreadable.
         """
 
     def open_file(self, *, job_id: int, path: str, offset: int = 0) -> OpenFile:

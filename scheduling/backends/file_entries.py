@@ -36,6 +36,17 @@ class FileList:
     is_cut: bool = False  # the folder has more entries than the backend looks at
 
 
+@dataclass(frozen=True, slots=True)
+class ResultList:
+    """The newest files that a job wrote or changed. The `name` of each entry is its path (file_names.py)."""
+
+    entries: Sequence[FileEntry]
+    count: int  # of all such files that were found
+    is_complete: (
+        bool  # False: the search ended at a limit, or a folder could not be read, so there may be more
+    )
+
+
 class BackendError(Exception):
     """Raised when the backend could not carry out an order. The message gives users the reason."""
 

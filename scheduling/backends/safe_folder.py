@@ -45,7 +45,7 @@ class PlainFile:
 
     def __init__(self, fd: int, found: os.stat_result, offset: int) -> None:
         self.size, self.stored = found.st_size, found.st_blocks * BLOCK
-        self.age = _age(found)
+        self.age = age_of(found)
         self.identity = f"{found.st_dev:x}-{found.st_ino:x}"
         self.version = f"{found.st_ino:x}-{found.st_size:x}-{found.st_mtime_ns:x}"
         self._file = open(fd, "rb", buffering=0)  # noqa: SIM115 - closed by `close`
@@ -85,7 +85,7 @@ def open_file(place: Place, path: str, offset: int) -> PlainFile:
             raise NoSuchFile("There is no such file.")
         with opened(os.open(names[-1], LOOK, dir_fd=folder)) as there:
             found = os.fstat(there)
-            if why := _why_not(found):
+            if why := why_not(found):
                 raise FileUnreadable(f"This cannot be opened: {why}.")
             if stat.S_ISDIR(found.st_mode):
                 raise FileUnreadable("This is a folder, not a file.")
@@ -165,10 +165,10 @@ def _entry(name: str, folder: int) -> FileEntry | None:
     kinds = {stat.S_IFDIR: FileKind.FOLDER, stat.S_IFREG: FileKind.FILE, stat.S_IFLNK: FileKind.LINK}
     kind = kinds.get(stat.S_IFMT(found.st_mode), FileKind.OTHER)
     size = found.st_size if kind is FileKind.FILE else 0
-    return FileEntry(text_of(name), kind, size, _age(found), _why_not(found))
+    return FileEntry(text_of(name), kind, size, age_of(found), why_not(found))
 
 
-def _why_not(found: os.stat_result) -> str:
+def why_not(found: os.stat_result) -> str:
     """Returns why a file cannot be opened; "" for folders, and for plain files with one name."""
     if stat.S_ISDIR(found.st_mode):
         return ""
@@ -180,7 +180,7 @@ def _why_not(found: os.stat_result) -> str:
     return f"it has {found.st_nlink} names (hard links)" if found.st_nlink > 1 else ""
 
 
-def _age(found: os.stat_result) -> float:
+def age_of(found: os.stat_result) -> float:
     return min(max(0.0, time.time() - found.st_mtime), LONGEST_AGE)
 
 

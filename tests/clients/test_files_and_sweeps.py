@@ -12,6 +12,9 @@ import pytest
 from fairlot_client.cli.code import packed
 from fairlot_client.cli.commands.sweeps import value_of
 from fairlot_client.errors import ConnectionFailed
+from scheduling.backends.local import removal
+from scheduling.backends.local.files import JobFiles
+from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import CodeUpload, Draft, Job, JobTemplate, Pipeline, Sweep
 from scheduling.pipelines.definition import Definition
 from tests.portal.scene import Scene
@@ -167,6 +170,36 @@ def test_a_download_that_breaks_off_leaves_no_file_of_that_name(
         done = fairlot(scene.people.bob, "files", "get", scene.job.pk, "work/model.pt", to)
         assert (done.exit_code == 0, to.exists()) == (not breaks, not breaks)
     assert to.read_bytes() == b"abc"
+
+
+def test_the_results_of_a_job_are_listed_and_downloaded(
+    scene: Scene, fairlot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairlot_client.client import Fairlot  # noqa: PLC0415 - tests of the start-up look at what is imported
+
+    asked: list[str] = []
+
+    def save(self: Fairlot, call, out) -> int:
+        asked.append(call.path)
+        return out.write(b"zip")
+
+    bob, number = scene.people.bob, scene.job.pk
+    files = JobFiles(backend_for(scene.job.cluster).root, number)
+    removal.remove(files)
+    files.make()
+    (files.folder / "work" / "rank-0").mkdir(parents=True)
+    (files.folder / "work" / "rank-0" / "results.csv").write_text("a,b")
+    assert "work/rank-0/results.csv" in fairlot(bob, "files", "results", number).stdout
+    removal.remove(files)
+    monkeypatch.setattr(Fairlot, "save", save)
+    monkeypatch.chdir(tmp_path)
+    for words, place in (((), f"job-{number}-results.zip"), (("mine.zip",), "mine.zip")):
+        done = fairlot(bob, "files", "get", number, "--results", *words)
+        assert done.exit_code == 0, done.output
+        assert (tmp_path / place).read_bytes() == b"zip"
+    assert asked == [f"/jobs/{number}/results/archive"] * 2
+    assert fairlot(bob, "files", "get", number).exit_code == 2
+    assert fairlot(bob, "files", "get", number, "--results", "a", "b").exit_code == 2
 
 
 PIPELINE = "name: digits\nsteps:\n  a: {command: go}\n  b: {needs: [a], command: go}\n"

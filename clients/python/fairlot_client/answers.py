@@ -1097,6 +1097,14 @@ class ReservationWindow(TypedDict):
     ends: str
 
 
+class Results(TypedDict):
+    """The files that a job wrote or changed, newest first."""
+
+    items: list[FileEntry]
+    count: int
+    is_complete: bool
+
+
 class Rule(TypedDict):
     about: Literal["me", "team", "job"]
     team: str

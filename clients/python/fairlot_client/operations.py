@@ -427,6 +427,22 @@ def download_job_files(job_id: int, *, path: str | None = None) -> Call[bytes]:
     )
 
 
+def list_job_results(job_id: int, *, limit: int | None = None) -> Call[answers.Results]:
+    """Returns the newest files that a job wrote or changed, from all its folders, also while the job runs.
+
+    Left out are uploaded files that are as they were, hidden files, virtual environments and caches.
+    """
+    return Call("GET", filled("/jobs/{job_id}/results", job_id=job_id), query=given(limit=limit))
+
+
+def download_job_results(job_id: int) -> Call[bytes]:
+    """Streams the files that a job wrote or changed as a zip archive, as far as `results` lists them.
+
+    A file in it, `NOT IN THIS ARCHIVE.txt`, lists what is left out, and why.
+    """
+    return Call("GET", filled("/jobs/{job_id}/results/archive", job_id=job_id), is_file=True)
+
+
 def delete_job_files(job_id: int) -> Call[answers.Deletion]:
     """Has the log and all files of an ended job deleted soon.
 
@@ -2861,6 +2877,8 @@ class Operations:
     list_job_files = Method(list_job_files)
     read_job_file = Method(read_job_file)
     download_job_files = Method(download_job_files)
+    list_job_results = Method(list_job_results)
+    download_job_results = Method(download_job_results)
     delete_job_files = Method(delete_job_files)
     list_storage = PagedMethod(list_storage)
     list_sweeps = PagedMethod(list_sweeps)

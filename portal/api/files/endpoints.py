@@ -12,10 +12,10 @@ from ninja.responses import Status
 from portal.api.auth import reader_of
 from portal.api.document import MAY_CONFLICT
 from portal.api.fields import IN_DIGITS, Line
-from portal.api.files.schemas import Deletion, FilePage, StoragePage
+from portal.api.files.schemas import Deletion, FilePage, Results, StoragePage
 from portal.api.jobs.endpoints import visible_job
-from portal.jobs.downloads import archive_response, file_response
-from portal.jobs.files import AT_ONCE, deleted_at, folder_of, keep_right
+from portal.jobs.downloads import archive_response, file_response, results_response
+from portal.jobs.files import AT_ONCE, deleted_at, folder_of, keep_right, results_of
 from portal.user_request import ApiRequest
 from scheduling.backends.file_names import LONGEST_PATH
 from scheduling.models import JobStorage
@@ -50,6 +50,28 @@ def list_files(
     """
     shown = folder_of(visible_job(request, job_id), request.auth, path, after=after, limit=limit)
     return {"path": path, "items": shown.rows, "next": shown.after or None, "is_cut": shown.is_cut}
+
+
+@router.get(
+    "/jobs/{int:job_id}/results", response=Results, url_name="job_results", openapi_extra=MAY_CONFLICT
+)
+def list_results(request: ApiRequest, job_id: int, limit: PageSize = 200) -> dict[str, Any]:
+    """Returns the newest files that a job wrote or changed, from all its folders, also while the job runs.
+
+    Left out are uploaded files that are as they were, hidden files, virtual environments and caches.
+    """
+    found = results_of(visible_job(request, job_id), request.auth, limit=limit)
+    return {"items": found.rows, "count": found.count, "is_complete": found.is_complete}
+
+
+@router.get("/jobs/{int:job_id}/results/archive", url_name="job_results_archive", openapi_extra=ARCHIVE)
+def results_archive(request: ApiRequest, job_id: int) -> HttpResponseBase:
+    """Streams the files that a job wrote or changed as a zip archive, as far as `results` lists them.
+
+    A file in it, `NOT IN THIS ARCHIVE.txt`, lists what is left out, and why.
+    """
+    job = visible_job(request, job_id)
+    return results_response(job, keep_right(request, request.auth, job, reader_of(request)))
 
 
 @router.delete("/jobs/{int:job_id}/files", response={202: Deletion}, url_name="job_files")

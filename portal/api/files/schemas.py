@@ -37,6 +37,16 @@ class FilePage(Schema):
     is_cut: bool = Field(description="Whether the folder has more entries than Fairlot reads.")
 
 
+class Results(Schema):
+    """The files that a job wrote or changed, newest first."""
+
+    items: list[FileEntry]
+    count: int = Field(description="How many were found; `items` has the newest of them.")
+    is_complete: bool = Field(
+        description="False if the job has more files than Fairlot looks at, so that others may be missing."
+    )
+
+
 class Deletion(Schema):
     """The wish to delete the files of a job, which a worker fulfils soon."""
 

@@ -27,6 +27,7 @@ from scheduling.backends.base import (
     Observation,
     OpenFile,
     OpenTerminal,
+    ResultList,
     Sample,
     Unanswered,
     Use,
@@ -421,6 +422,10 @@ class KubernetesBackend:
     def list_files(self, *, job_id: int, path: str, after: str = "", limit: int) -> FileList:
         """Returns entries of a folder in the claim for checkpoints. Raises FilesNotReady without a reader."""
         return self._read(job_id, lambda reader: reader.list_files(path, after, limit))
+
+    def list_results(self, *, job_id: int, limit: int) -> ResultList:
+        """Returns the newest files in the claim for checkpoints. Raises FilesNotReady without a reader."""
+        return self._read(job_id, lambda reader: reader.list_results(limit))
 
     def open_file(self, *, job_id: int, path: str, offset: int = 0) -> OpenFile:
         """Opens a file in the claim for checkpoints. Raises FilesNotReady without a reader."""

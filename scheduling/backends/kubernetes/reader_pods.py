@@ -32,8 +32,9 @@ from scheduling.backends.base import (
     FilesNotReady,
     FileUnreadable,
     NoSuchFile,
+    ResultList,
 )
-from scheduling.backends.file_names import name_of
+from scheduling.backends.file_names import name_of, names_of
 from scheduling.backends.kubernetes import objects, probes, reader_program
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Taken
 from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT, MANAGED
@@ -220,6 +221,19 @@ class Reader:
         finally:
             answer.close()
 
+    def list_results(self, limit: int) -> ResultList:
+        """Returns the newest files that the job wrote. Raises NotReachable and FileUnreadable."""
+        answer = self._ask("results", limit=limit)
+        try:
+            with _broken_answers():
+                found = json.loads(_whole(answer))
+                if len(found["entries"]) > limit:
+                    raise ValueError("too many")
+                entries = [_result(*row) for row in found["entries"]]
+                return ResultList(entries, int(found["count"]), is_complete=bool(found["is_complete"]))
+        finally:
+            answer.close()
+
     def open_file(self, path: str, offset: int) -> RemoteFile:
         """Opens a plain file from byte `offset` on. Raises NotReachable, NoSuchFile and FileUnreadable."""
         answer = self._ask("file", path=path, offset=offset)
@@ -389,6 +403,11 @@ def _broken_answers() -> Iterator[None]:
 def _entry(name: str, kind: str, size: int, age: float, why_not: str) -> FileEntry:
     name_of(name)  # raises BadPath, a ValueError, for what is no name
     return FileEntry(name, FileKind(kind), int(size), _finite(age), str(why_not))
+
+
+def _result(path: str, kind: str, size: int, age: float, why_not: str) -> FileEntry:
+    names_of(path)  # raises BadPath, a ValueError, for what is no path
+    return FileEntry(path, FileKind(kind), int(size), _finite(age), str(why_not))
 
 
 def _finite(value: Any) -> float:

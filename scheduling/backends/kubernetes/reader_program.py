@@ -4,6 +4,7 @@ It uses only the standard library, and the modules that `script` sends along wit
 
     GET /ready                        204, for the kubelet's probe
     GET /list?path=&after=&limit=     a page of a folder, as JSON
+    GET /results?limit=               the newest files, as JSON
     GET /file?path=&offset=           the bytes of a plain file; the header X-Fairlot-File describes it, as JSON
 
 All requests but the first need `Authorization: Bearer SECRET`. The pod knows only the digest of the secret. A path that
@@ -21,13 +22,15 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from scheduling.backends.file_entries import FileUnreadable, NoSuchFile
+from scheduling.backends.file_entries import FileEntry, FileUnreadable, NoSuchFile
+from scheduling.backends.results import find_results
 from scheduling.backends.safe_folder import Place, list_folder, open_file
 
 PIECE = 256 * 1024
@@ -125,6 +128,8 @@ class Handler(BaseHTTPRequestHandler):
             asked = {name: values[-1] for name, values in parse_qs(query, max_num_fields=5).items()}
             if path == "/list":
                 self._list(asked)
+            elif path == "/results":
+                self._results(asked)
             elif path == "/file":
                 self._file(asked)
             else:
@@ -141,8 +146,13 @@ class Handler(BaseHTTPRequestHandler):
         found = list_folder(
             self.server.place, asked.get("path", ""), after=asked.get("after", ""), limit=limit
         )
-        rows = [(one.name, one.kind, one.size, one.age, one.why_not) for one in found.entries]
-        content = {"entries": rows, "after": found.after, "is_cut": found.is_cut}
+        content = {"entries": _rows(found.entries), "after": found.after, "is_cut": found.is_cut}
+        self._say(200, json.dumps(content).encode(), "application/json")
+
+    def _results(self, asked: dict[str, str]) -> None:
+        limit = min(max(1, int(asked.get("limit", MOST_ENTRIES))), MOST_ENTRIES)
+        found = find_results(self.server.place, limit)
+        content = {"entries": _rows(found.entries), "count": found.count, "is_complete": found.is_complete}
         self._say(200, json.dumps(content).encode(), "application/json")
 
     def _file(self, asked: dict[str, str]) -> None:
@@ -184,6 +194,10 @@ class Handler(BaseHTTPRequestHandler):
         """Logs nothing, because the output of a pod can be read by more people than the files."""
 
 
+def _rows(entries: Sequence[FileEntry]) -> list[tuple[object, ...]]:
+    return [(one.name, one.kind, one.size, one.age, one.why_not) for one in entries]
+
+
 def script() -> str:
     """Returns this program with the modules that it needs, as the text of one Python script."""
     here = Path(__file__).parent
@@ -192,6 +206,7 @@ def script() -> str:
         "scheduling.backends.file_names": here.parent / "file_names.py",
         "scheduling.backends.opening": here.parent / "opening.py",
         "scheduling.backends.safe_folder": here.parent / "safe_folder.py",
+        "scheduling.backends.results": here.parent / "results.py",
         "scheduling.backends.kubernetes.reader_program": Path(__file__),
     }
     texts = {name: path.read_text() for name, path in sources.items()}

@@ -24,6 +24,7 @@ from scheduling.backends.base import (
     GangRole,
     LogChunk,
     Observation,
+    ResultList,
     Sample,
     Use,
     Worker,
@@ -52,6 +53,7 @@ from scheduling.backends.local.use import UseMeter
 from scheduling.backends.local.watch import renames_in
 from scheduling.backends.local.worker import HOSTFILE
 from scheduling.backends.logfiles import LogFiles
+from scheduling.backends.results import find_results
 from scheduling.backends.role_variables import hostfile_variables
 from scheduling.backends.safe_folder import PlainFile
 from scheduling.spec import requirements
@@ -318,6 +320,10 @@ class LocalBackend:
     def list_files(self, *, job_id: int, path: str, after: str = "", limit: int) -> FileList:
         """Returns at most `limit` entries of a folder of the job. See Backend.list_files."""
         return job_folder.list_folder(JobFiles(self.root, job_id), path, after=after, limit=limit)
+
+    def list_results(self, *, job_id: int, limit: int) -> ResultList:
+        """Returns the newest `limit` files that the job wrote or changed. See Backend.list_results."""
+        return find_results(job_folder.place_of(JobFiles(self.root, job_id)), limit)
 
     def open_file(self, *, job_id: int, path: str, offset: int = 0) -> PlainFile:
         """Opens a plain file of the job for reading from byte `offset` on. See Backend.open_file."""

@@ -57,6 +57,7 @@ def read(files: JobFiles, digest: str) -> bytes:
 def unpack(tar: bytes, into: Path) -> None:
     """Writes the files of `tar` into the folder `into`, which is created if it is missing.
 
+    They get the time that they have in `tar`, so that results.py recognises them until the job changes them.
     Files of the same names are replaced, and links and files in place of folders, too; other files stay. Follows no
     links below `into`. Each file is replaced atomically, so an interrupted call can be repeated. Runs as the job's
     user. Raises OSError.
@@ -67,15 +68,19 @@ def unpack(tar: bytes, into: Path) -> None:
         with tarfile.open(fileobj=io.BytesIO(tar), mode="r:", encoding="utf-8") as archive:
             for about in archive:
                 file = archive.extractfile(about)
-                _put(root, about.name.split("/"), file.read() if file else b"", about.mode & 0o755)
+                _put(
+                    root, about.name.split("/"), file.read() if file else b"", about.mode & 0o755, about.mtime
+                )
 
 
-def _put(root: int, parts: list[str], content: bytes, mode: int) -> None:
+def _put(root: int, parts: list[str], content: bytes, mode: int, time: float) -> None:
     opening.remove_file(TEMPORARY, folder=root)  # an interrupted call left it
     fd = os.open(TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | opening.CAREFULLY, 0o600, dir_fd=root)
     with open(fd, "wb") as file:
         file.write(content)
+        file.flush()
         os.fchmod(fd, mode)
+        os.utime(fd, (time, time))
     folder = os.dup(root)
     try:
         for name in parts[:-1]:

@@ -28,6 +28,7 @@ from portal.models import ApiToken
 from scheduling.backends.local import removal
 from scheduling.backends.local.backend import LocalBackend
 from scheduling.backends.local.files import JobFiles
+from scheduling.backends.results import UPLOADED_AT
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import Job
 from tests.portal.scene import Scene
@@ -127,6 +128,34 @@ def test_a_span_is_always_within_the_file(asked: str, size: int) -> None:
         assert 0 <= span.begin < span.end <= size
     if asked == f"bytes=0-{size}" and size:
         assert span == Span(0, size)
+
+
+def test_results_are_listed_and_sent_without_the_folders_around_all(
+    scene: Scene, get: Callable[..., Any], work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = work / "rank-0" / "code"
+    (place / "out").mkdir(parents=True)
+    for age, name in enumerate(("results.csv", "out/plot.png", "train.py")):
+        (place / name).write_text(name)
+        moment = UPLOADED_AT if name == "train.py" else 2_000_000_000 - age
+        os.utime(place / name, (moment, moment))
+    headers = {"authorization": f"Bearer {scene.secret}"}
+    url = f"/api/v1/jobs/{scene.job.pk}/results"
+    listed = Client().get(url, {"limit": 1}, headers=headers).json()
+    assert [(one["name"], one["path"]) for one in listed["items"]] == [
+        ("results.csv", "work/rank-0/code/results.csv")
+    ]
+    assert (listed["count"], listed["is_complete"]) == (2, True)
+
+    def names() -> list[str]:
+        answer = Client().get(f"{url}/archive", headers=headers)
+        with zipfile.ZipFile(io.BytesIO(body(answer))) as archive:
+            assert archive.testzip() is None
+            return sorted(name.partition("/")[2] or name for name in archive.namelist())
+
+    assert names() == ["out/plot.png", "results.csv"]
+    monkeypatch.setattr(downloads, "MOST_FILES", 1)
+    assert names() == ["NOT IN THIS ARCHIVE.txt", "results.csv"]
 
 
 @pytest.mark.parametrize("what", ["", "/content", "/archive"])

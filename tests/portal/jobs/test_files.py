@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from scheduling.backends.kubernetes.checkpoint_files import elsewhere
 from scheduling.backends.local import removal
 from scheduling.backends.local.backend import LocalBackend
 from scheduling.backends.local.files import JobFiles
+from scheduling.backends.results import UPLOADED_AT
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import Job
 from tests.portal.scene import Scene
@@ -174,7 +176,7 @@ def test_a_name_of_any_bytes_has_links_that_lead_to_it(get: Callable[..., str], 
 
 
 @pytest.mark.parametrize(
-    "name", ["job_files", "job_file", "job_file_raw", "job_file_image", "job_files_archive"]
+    "name", ["job_files", "job_file", "job_file_raw", "job_file_image", "job_files_archive", "job_results"]
 )
 def test_the_files_of_other_teams_are_not_there(
     name: str, scene: Scene, work: Path, browser_of: Callable[..., Client]
@@ -185,6 +187,49 @@ def test_the_files_of_other_teams_are_not_there(
     people = scene.people
     for person, status in ((people.alice, 200), (people.bob, 200), (people.olga, 200), (people.charlie, 404)):
         assert browser_of(person).get(url, {"path": path}).status_code == status, person
+
+
+def test_results_come_first_and_newest_first(scene: Scene, get: Callable[..., str], work: Path) -> None:
+    place = work / "rank-0" / "code"
+    (place / "out").mkdir(parents=True)
+    for age, name in enumerate(("results.csv", "out/plot.png", "train.py")):
+        (place / name).write_text(name)
+        moment = UPLOADED_AT if name == "train.py" else 2_000_000_000 - age
+        os.utime(place / name, (moment, moment))
+    page = get("job_files", "")
+    assert (
+        page.index("Results</h2>")
+        < page.index("results.csv")
+        < page.index("plot.png")
+        < page.index("work/</a>")
+    )
+    assert reverse("job_results", args=[scene.job.pk]) in page
+    assert "2 files that the job wrote or changed" in page
+    assert "train.py" not in page
+    assert "as uploaded" in get("job_files", "work/rank-0/code")
+    assert "Results</h2>" not in get("job_files", "work")
+
+
+def test_the_overview_of_an_ended_job_has_its_newest_results(
+    scene: Scene, work: Path, browser_of: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_views, "FEW_RESULTS", 1)
+    (work / "old.txt").touch()
+    os.utime(work / "old.txt", (10**9, 10**9))
+    (work / "new.txt").touch()
+    bob, job = browser_of(scene.people.bob), scene.job
+
+    def part() -> str:
+        address = f"{reverse('job_files', args=[job.pk])}?few=1"
+        assert address in bob.get(reverse("job", args=[job.pk])).content.decode()
+        answer = bob.get(address, headers={"HX-Request": "true", "HX-Target": "section#job-results"})
+        return answer.content.decode()
+
+    assert "new.txt" not in part()
+    Job.objects.filter(pk=job.pk).update(state=Job.State.SUCCEEDED, ended_at=now_from_database())
+    shown = part()
+    assert "the newest 1 of 2 files" in shown
+    assert ("new.txt" in shown, "old.txt" in shown, "<nav" in shown) == (True, False, False)
 
 
 def test_the_page_says_when_files_will_be_deleted_and_that_they_were(

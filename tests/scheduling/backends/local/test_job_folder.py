@@ -16,12 +16,23 @@ from typing import Protocol
 
 import pytest
 
-from scheduling.backends import safe_folder
-from scheduling.backends.base import FileKind, FileList, FileUnreadable, NoSuchFile, OpenFile
+from scheduling.backends import results, safe_folder
+from scheduling.backends.base import (
+    CodeArchive,
+    End,
+    FileKind,
+    FileList,
+    FileUnreadable,
+    NoSuchFile,
+    OpenFile,
+    ResultList,
+)
 from scheduling.backends.kubernetes.reader_pods import Reader
 from scheduling.backends.local import job_folder
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.local.job_folder import list_folder, measure, open_file
+from scheduling.backends.results import UPLOADED_AT, find_results
+from scheduling.core import code_archives
 from tests.scheduling.local_rig import Rig, until
 from tests.scheduling.reader_process import reader_of
 
@@ -58,6 +69,8 @@ class Files(Protocol):
 
     def open_file(self, path: str, offset: int = 0) -> OpenFile: ...
 
+    def list_results(self, limit: int = 9) -> ResultList: ...
+
 
 @dataclass(frozen=True)
 class Here:
@@ -69,6 +82,9 @@ class Here:
     def open_file(self, path: str, offset: int = 0) -> OpenFile:
         return open_file(self.files, path, offset)
 
+    def list_results(self, limit: int = 9) -> ResultList:
+        return find_results(job_folder.place_of(self.files), limit)
+
 
 @dataclass(frozen=True)
 class InPod:
@@ -79,6 +95,9 @@ class InPod:
 
     def open_file(self, path: str, offset: int = 0) -> OpenFile:
         return self.reader.open_file(path, offset)
+
+    def list_results(self, limit: int = 9) -> ResultList:
+        return self.reader.list_results(limit)
 
 
 Ways = Callable[[JobFiles], Files]
@@ -233,14 +252,14 @@ def test_a_file_that_is_swapped_while_it_is_opened_is_the_one_that_was_checked(
     files: JobFiles, work: Path, outside: Path, spoil: Spoil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (work / "x").write_bytes(b"mine")
-    real = safe_folder._why_not
+    real = safe_folder.why_not
 
     def swap(found: os.stat_result) -> str:
         (work / "x").unlink()
         spoil(work / "x", outside)
         return real(found)
 
-    monkeypatch.setattr(safe_folder, "_why_not", swap)
+    monkeypatch.setattr(safe_folder, "why_not", swap)
     assert content(Here(files), "work/x") == b"mine"
 
 
@@ -360,6 +379,75 @@ def test_times_far_away_have_a_bounded_age(way: Files, work: Path) -> None:
         os.utime(work / "x", (moment, moment))
         (entry,) = way.list_folder("work", limit=9).entries
         assert 0 <= entry.age <= safe_folder.LONGEST_AGE
+
+
+# --- results -----------------------------------------------------------------------------------------
+
+
+def test_results_are_the_files_that_the_job_wrote_or_changed_newest_first(
+    files: JobFiles, way: Files, work: Path, outside: Path
+) -> None:
+    assert way.list_results() == ResultList([], 0, is_complete=True)
+    given = {
+        "rank-0/code/results.csv": 50, "rank-0/code/out/plot é.png": 40, "rank-1/code/results.csv": 30,
+        "rank-0/code/train.py": None, "rank-0/code/__pycache__/train.pyc": 60, "rank-0/.cache/x": 60,
+        "rank-0/.netrc": 60, "rank-0/env/pyvenv.cfg": 60, "rank-0/env/lib/x.py": 60,
+    }  # fmt: skip
+    for name, moment in given.items():
+        place = work / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"12345")
+        at = UPLOADED_AT if moment is None else 10**9 + moment
+        os.utime(place, (at, at))
+    (files.folder / "checkpoint" / "model.pt").write_bytes(b"1")  # now: the newest
+    (files.folder / "home" / "notes").touch()
+    (work / "link").symlink_to(outside / "x")
+    (work / "linked").symlink_to(outside)
+    os.mkfifo(work / "fifo")
+    (work / "twice").hardlink_to(outside / "x")
+    os.utime(work / "twice", (10**9, 10**9))
+    found = way.list_results()
+    assert [entry.name for entry in found.entries] == [
+        "checkpoint/model.pt", "work/rank-0/code/results.csv", "work/rank-0/code/out/plot é.png",
+        "work/rank-1/code/results.csv", "work/twice",
+    ]  # fmt: skip
+    assert [(one.kind, one.size) for one in found.entries[:2]] == [(FileKind.FILE, 1), (FileKind.FILE, 5)]
+    assert ["2 names" in one.why_not for one in found.entries] == [False] * 4 + [True]
+    assert (found.count, found.is_complete) == (5, True)
+    few = way.list_results(2)
+    assert ([one.name for one in few.entries], few.count) == ([one.name for one in found.entries[:2]], 5)
+    assert content(way, found.entries[1].name) == b"12345"
+
+
+def test_an_uploaded_file_is_a_result_as_soon_as_the_job_changes_it(rig: Rig) -> None:
+    assert UPLOADED_AT == code_archives.TIME
+    packed = code_archives.pack_files([("a.py", b"1"), ("b.py", b"2")], code_archives.Bounds(99, 99, 9))
+    gang = rig.start(
+        rig.gang("echo 3 > b.py; cp -p a.py c.py", code=CodeArchive(packed.digest, packed.content))
+    )
+    assert rig.wait(gang).end is End.SUCCEEDED, rig.log()
+    found = rig.backend.list_results(job_id=gang.job_id, limit=9)
+    assert [entry.name for entry in found.entries] == ["work/rank-0/code/b.py"]
+
+
+def test_a_search_for_results_ends_at_its_limits_and_finds_outer_files_first(
+    files: JobFiles, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = job_folder.place_of(files)
+    (work / "data").mkdir()
+    for number in range(50):
+        (work / "data" / str(number)).touch()
+    (work / "results.csv").touch()
+    assert (find_results(place, 9).count, find_results(place, 9).is_complete) == (51, True)
+    monkeypatch.setattr(results, "MOST_ENTRIES", 10)
+    found = find_results(place, 99)
+    assert "work/results.csv" in [entry.name for entry in found.entries]
+    assert (found.is_complete, found.count <= 12) == (False, True)
+    monkeypatch.setattr(results, "MOST_SECONDS", -1.0)
+    assert find_results(place, 9) == ResultList([], 0, is_complete=False)
+    monkeypatch.undo()
+    shutil.rmtree(work)
+    assert find_results(place, 9) == ResultList([], 0, is_complete=True)
 
 
 # --- measuring ---------------------------------------------------------------------------------------

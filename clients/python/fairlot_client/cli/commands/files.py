@@ -21,6 +21,7 @@ from fairlot_client.cli.output import (
 )
 
 FILES: list[Column] = [("NAME", "name"), ("KIND", "kind"), ("BYTES", "size"), ("CHANGED", "changed_at")]
+RESULTS: list[Column] = [("FILE", "path"), ("BYTES", "size"), ("CHANGED", "changed_at")]
 STORAGE: list[Column] = [
     ("JOB", "job"), ("NAME", "name"), ("STATE", "state"), ("TEAM", "team"), ("OWNER", "owner"), ("BYTES", "bytes"),
 ]  # fmt: skip
@@ -49,29 +50,57 @@ def list_files(app: App, job: str, path: str) -> None:
     show_rows(app, found, FILES, name="name")
 
 
+@files.command("results")
+@finding.argument("job")
+@watchable
+@with_app
+def results(app: App, job: str) -> None:
+    """List the files that a job wrote or changed, newest first."""
+    found: Any = app.client.list_job_results(finding.job_id_of(app, job), limit=1000)
+    show_rows(app, found["items"], RESULTS, name="path")
+    if found["count"] > len(found["items"]):
+        talk(f"These are the newest {len(found['items'])} of {found['count']} files.")
+    if not found["is_complete"]:
+        talk("The job has more files than Fairlot looks at, so results may be missing here.")
+
+
 @files.command("get")
 @finding.argument("job")
-@click.argument("path")
+@click.argument("path", required=False)
 @click.argument("to", required=False, type=click.Path(path_type=Path))
+@click.option("--results", is_flag=True, help="All files that the job wrote or changed, as a zip archive.")
 @with_app
-def get(app: App, job: str, path: str, to: Path | None) -> None:
+def get(app: App, job: str, path: str | None, to: Path | None, results: bool) -> None:
     """Download the file PATH of a job to the file TO; - is stdout.
 
     By default, the file gets its own name in the current folder. A path that ends with / is a folder: it is downloaded
-    as a zip archive.
+    as a zip archive. With --results, TO comes in place of PATH.
     """
-    from fairlot_client.operations import download_job_files, read_job_file  # noqa: PLC0415 - see main.py
+    from fairlot_client.operations import (  # noqa: PLC0415 - see main.py
+        download_job_files,
+        download_job_results,
+        read_job_file,
+    )
 
-    number, plain = finding.job_id_of(app, job), path.strip("/")
-    is_folder = path.endswith("/")
-    call = download_job_files(number, path=plain) if is_folder else read_job_file(number, path=plain)
+    if results and to is not None:
+        raise click.UsageError("--results takes no path. Write only where the archive goes.")
+    if not results and path is None:
+        raise click.UsageError("Write the path of a file, or --results for all that the job wrote.")
+    number, plain = finding.job_id_of(app, job), "" if results else str(path).strip("/")
     name = plain.rpartition("/")[2] or f"job-{number}"
-    to = to or Path(f"{name}.zip" if is_folder else name)
+    if results:
+        to, name = Path(path) if path else None, f"job-{number}-results.zip"
+        call = download_job_results(number)
+    elif str(path).endswith("/"):
+        name, call = f"{name}.zip", download_job_files(number, path=plain)
+    else:
+        call = read_job_file(number, path=plain)
+    to = to or Path(name)
     if str(to) == "-":
         app.client.save(call, sys.stdout.buffer)
         return
     if to.is_dir():
-        to /= f"{name}.zip" if is_folder else name
+        to /= name
     # Written beside its place first, so that an interrupted download leaves no half file of that name.
     part = to.with_name(f"{to.name}.part")
     with part.open("wb") as out:
