@@ -12,7 +12,7 @@ from difflib import unified_diff
 from django.db.models import Prefetch
 from django.utils import timezone
 
-from accounting.core.wording import counted, exact
+from accounting.core.wording import counted, to_the_second
 from accounting.models import User
 from fairshare.model import Reason
 from portal import interruptions
@@ -134,10 +134,10 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
     if any(Reason(member.job.reason).is_never for member in members if member.reason):
         never = next(one.reason for one in members if one.reason and Reason(one.job.reason).is_never)
         told.append(f"The service can never run with its present specification: {never}.")
-    elif _is_stuck(service, members):
+    elif is_stuck(service, members):
         told.append(
-            "The rollout waits for GPUs. Set “Maximum missing replicas during a rollout” to 1. Then a "
-            "new replica gets the GPUs of an old one."
+            "The rollout waits for GPUs, because the old replicas keep theirs until a new one is ready. With “Maximum "
+            "missing replicas during a rollout” at 1, a new replica gets the GPUs of an old one."
         )
     if service.why_unknown:
         told.append(f"Jobs cannot reach the service by its network name: {service.why_unknown}")
@@ -170,7 +170,7 @@ def _has_failed(service: Service) -> bool:
     return revision is not None and revision.failed_at is not None and service.good_id != revision.pk
 
 
-def _is_stuck(service: Service, members: Sequence[Member]) -> bool:
+def is_stuck(service: Service, members: Sequence[Member]) -> bool:
     """Returns whether a rollout is stuck because a new replica waits for GPUs.
 
     This can happen only if `max_unavailable` is 0. The old replicas then keep their GPUs until a new replica is ready.
@@ -193,13 +193,15 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
     if waiting:
         why = Counter(member.reason for member in waiting).most_common(MOST_WORDS)
         waits = f"{_are(len(waiting), 'replica waits', 'replicas wait')} for GPUs"
-        if len(why) > 1:
+        # Of a stuck rollout, `troubles_of` explains the cause.
+        if len(why) > 1 or is_stuck(service, members):
             told.append(f"{waits}: {', '.join(f'{count} × {reason}' for reason, count in why)}.")
         else:
             explained = Explainer(service.cluster, reader).explain(_with_service(waiting[0].job, service))
             told += [f"{waits}.", explained.sentence]
         if at := back_by(member.job for member in waiting):
-            told.append(f"The first waiting replica is expected to start by {exact(timezone.localtime(at))}.")
+            by = to_the_second(timezone.localtime(at), timezone.now())
+            told.append(f"The first waiting replica is expected to start by {by}.")
     kept = sum(member.job.state != Job.State.CANCELLING for member in members)
     if service.replicas > kept and not service.trouble and service.good_id == service.current_id:
         told.append(

@@ -50,13 +50,32 @@ class Rules:
         numbers: dict[str, Any] = {name: post.get(name, "") for name in NUMBERS}
         return cls(**numbers, auto_rollback=post.get("auto_rollback") == "on")
 
+    def with_replicas(self, typed: str) -> Self:
+        return replace(self, replicas=typed)
+
+    def with_rollouts(self, typed: Rules) -> Self:
+        """Returns a copy with the texts of `typed`, except the number of replicas."""
+        return replace(self, **{name: getattr(typed, name) for name in (*NUMBERS[1:], "auto_rollback")})
+
     def read(self) -> dict[str, Any]:
         """Returns the arguments, by name, for the action that changes the service.
 
         A text that is not a number stays a text, and the action then refuses it.
         """
-        numbers = {name: read_number(getattr(self, name)) for name in NUMBERS}
+        return self.read_replicas() | self.read_rollouts()
+
+    def read_replicas(self) -> dict[str, Any]:
+        """Returns the argument of `read` that scales the service."""
+        return {"replicas": read_number(self.replicas)}
+
+    def read_rollouts(self) -> dict[str, Any]:
+        """Returns the arguments of `read` that say how revisions are rolled out."""
+        numbers = {name: read_number(getattr(self, name)) for name in NUMBERS if name != "replicas"}
         return numbers | {"auto_rollback": self.auto_rollback}
+
+    @property
+    def has_problem_of_rollouts(self) -> bool:
+        return any(name != "replicas" for name in self.problems)
 
     def with_problems(self, error: SpecError) -> Self:
         """Returns a copy whose problems are those in `error` that belong to the fields for replicas and rollouts.

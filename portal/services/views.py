@@ -3,6 +3,8 @@ portal/services/editing.py."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
@@ -15,6 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounting.core.errors import NotAllowed
 from accounting.core.numbers import read_key
+from accounting.core.wording import counted
 from accounting.models import User
 from portal import interruptions
 from portal.access import posted_from
@@ -60,6 +63,7 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
         "failed": failed,
         "failure": failure_of(failed) if failed else None,
         "troubles": detail.troubles_of(shown, members),
+        "is_stuck": detail.is_stuck(shown, members),
         "extra": detail.extra_of(shown, members),
         "page": Paginator(members, REPLICAS_PER_PAGE).get_page(request.GET.get("page")),
         "revisions": detail.revisions_of(shown),
@@ -107,17 +111,46 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
 
 @posted_from("service", "pk")
 def scale(request: UserRequest, pk: int) -> HttpResponse:
-    """Sets the number of replicas of a service, and its rules for rollouts."""
-    rules = Rules.from_post(request.POST)
+    """Sets the number of replicas of a service."""
     shown = visible_service(request.user, pk)
+    rules = Rules.of(shown).with_replicas(request.POST.get("replicas", ""))
+    return _change(request, shown, rules, rules.read_replicas(), "has been scaled")
+
+
+@posted_from("service", "pk")
+def set_rollouts(request: UserRequest, pk: int) -> HttpResponse:
+    """Sets how revisions of a service are rolled out."""
+    shown = visible_service(request.user, pk)
+    rules = Rules.of(shown).with_rollouts(Rules.from_post(request.POST))
+    return _change(request, shown, rules, rules.read_rollouts(), "has been changed")
+
+
+def _change(
+    request: UserRequest, shown: Service, rules: Rules, changes: dict[str, Any], done: str
+) -> HttpResponse:
+    """Changes fields of a service. `rules` are the texts that the page shows again if the change is refused."""
     try:
         tell(
             request,
-            lambda: change_service(actor=request.user, service=shown, **rules.read()),
-            f"The service {shown.name} has been changed.",
+            lambda: change_service(actor=request.user, service=shown, **changes),
+            f"The service {shown.name} {done}.",
         )
     except SpecError as error:
-        return _page(request, visible_service(request.user, pk), rules.with_problems(error))
+        return _page(request, visible_service(request.user, shown.pk), rules.with_problems(error))
+    return redirect("service", pk=shown.pk)
+
+
+@require_POST
+def let_one_be_missing(request: UserRequest, pk: int) -> HttpResponse:
+    """Allows rollouts of a service to leave one replica missing. Has no effect if more may be missing already."""
+    shown = visible_service(request.user, pk)
+    tell(
+        request,
+        lambda: change_service(
+            actor=request.user, service=shown, max_unavailable=max(1, shown.max_unavailable)
+        ),
+        f"A rollout of {shown.name} may now leave {counted(max(1, shown.max_unavailable), 'replica')} missing.",
+    )
     return redirect("service", pk=pk)
 
 

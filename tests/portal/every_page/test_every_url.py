@@ -138,6 +138,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "service_open": MOVED | {CHARLIE: 404},
     "service_update": ASTRO,
     "service_scale": MOVED,
+    "service_rollouts": MOVED,
+    "service_allow_missing": POSTED,
     "service_stop": POSTED,
     "service_start": POSTED,
     "service_rollback": POSTED,

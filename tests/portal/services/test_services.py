@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.html import escape
 
-from accounting.models import Membership
+from accounting.core.clock import now_from_database
+from accounting.models import AuditEvent, Membership
+from portal.services.detail import members_of, sentences_of
 from portal.submit.fields import Fields, digest
 from scheduling.backends.base import End, Phase
 from scheduling.jobs.actions import cancel_job
-from scheduling.models import Job, Lease, Service
+from scheduling.models import Job, JobForecast, Lease, Service
 from scheduling.services.actions import change_service, create_service
 from scheduling.services.replicas import step_service
 from scheduling.spec.job_spec import JobSpec
@@ -176,7 +179,7 @@ def test_the_api_says_of_a_stuck_rollout_what_its_page_says(scene: Scene, bob: C
     )
     step_service(service_id=service.pk)
     shown, html = api("GET", one)[1], text_of(bob.get(page_of(service)))
-    assert shown["trouble"].startswith("The rollout waits for GPUs.")
+    assert shown["trouble"].startswith("The rollout waits for GPUs, because")
     assert shown["status"] == "Rolling out"
     listed = next(item for item in api("GET", "/services")[1]["items"] if item["id"] == service.pk)
     assert listed["trouble"] == shown["trouble"]
@@ -185,6 +188,28 @@ def test_the_api_says_of_a_stuck_rollout_what_its_page_says(scene: Scene, bob: C
     rollout = "Revision 2 is being rolled out: 0 of 1 replica have become ready; 1 replica of older revisions"
     assert rollout in html
     assert "1 wanted, 1 more until the change is complete" in html
+    assert "The job needs" not in html, "the paragraph on the rollout explains the wait"
+    assert "Set maximum missing replicas to 1" in html
+    unstuck = text_of(bob.post(f"{page_of(service)}allow-missing/", follow=True))
+    assert "A rollout of supernova-api may now leave 1 replica missing." in unstuck
+    assert "The rollout waits for GPUs" not in unstuck
+    assert "Set maximum missing replicas to 1" not in unstuck
+    service.refresh_from_db()
+    assert service.max_unavailable == 1
+    change_service(actor=scene.people.bob, service=service, max_unavailable=3)
+    bob.post(f"{page_of(service)}allow-missing/")
+    service.refresh_from_db()
+    assert service.max_unavailable == 3, "the button makes no rollout stricter"
+
+
+def test_the_expected_start_of_a_replica_has_the_format_of_all_times(scene: Scene) -> None:
+    service = scene.service
+    step_service(service_id=service.pk)
+    starts = datetime(now_from_database().year, 11, 28, 4, 14, 20, tzinfo=UTC)
+    replica = Job.objects.filter(service=service).earliest("pk")
+    JobForecast.objects.create(job=replica, at=starts, earliest=starts, starts_by=starts)
+    told = sentences_of(service, members_of(service), reader=scene.people.bob)
+    assert "The first waiting replica is expected to start by 28 Nov 04:14:20." in told
 
 
 @pytest.mark.parametrize("cause", ["no replicas", "failed", "no name"])
@@ -211,22 +236,40 @@ def test_the_api_gives_each_trouble_that_the_page_shows(scene: Scene, bob: Clien
 
 def test_scaling_stopping_starting_and_removing(scene: Scene, bob: Client) -> None:
     page = page_of(scene.service)
-    assert "The service supernova-api has been changed." in text_of(
-        bob.post(f"{page}scale/", RULES | {"replicas": "5"}, follow=True)
+    change_service(actor=scene.people.bob, service=scene.service, max_surge=7)
+    assert "The service supernova-api has been scaled." in text_of(
+        bob.post(f"{page}scale/", {"replicas": "5"}, follow=True)
     )
-    assert "from 2 to 5 replicas" in text_of(bob.get(page))
-    assert "Scaled to 0" in text_of(bob.post(f"{page}scale/", RULES | {"replicas": "0"}, follow=True))
-    for name, value, said in (
-        ("replicas", "lots", "Must be a whole number from 0 to 1000"),
-        ("progress_deadline_seconds", "9", "Must be a whole number from 10 to 86400"),
-        ("max_surge", "0", "Must be 1 or more while “Maximum missing replicas during a rollout” is 0"),
+    html = text_of(bob.get(page))
+    assert "from 2 to 5 replicas" in html
+    assert html.index('id="scale"') < html.index('id="replicas-title"') < html.index('id="rollouts"')
+    assert "Scaled to 0" in text_of(bob.post(f"{page}scale/", {"replicas": "0"}, follow=True))
+    audited = AuditEvent.objects.filter(verb="service.change").latest("pk")
+    assert (audited.before, audited.after) == ({"replicas": 5}, {"replicas": 0}), (
+        "scaling changes nothing else"
+    )
+    assert "The service supernova-api has been changed." in text_of(
+        bob.post(f"{page}rollouts/", RULES | {"max_surge": "2", "auto_rollback": ""}, follow=True)
+    )
+    scene.service.refresh_from_db()
+    assert (scene.service.replicas, scene.service.max_surge, scene.service.auto_rollback) == (0, 2, False)
+    for verb, name, value, said in (
+        ("scale", "replicas", "lots", "Must be a whole number from 0 to 1000"),
+        ("rollouts", "progress_deadline_seconds", "9", "Must be a whole number from 10 to 86400"),
+        (
+            "rollouts",
+            "max_surge",
+            "0",
+            "Must be 1 or more while “Maximum missing replicas during a rollout” is 0",
+        ),
     ):
-        wrong = bob.post(f"{page}scale/", RULES | {"max_unavailable": "0", name: value})
+        wrong = bob.post(f"{page}{verb}/", RULES | {"max_unavailable": "0", name: value})
         assert wrong.status_code == 422
         field = wrong.content.decode().partition(f'<input id="{name}"')[2].partition(">")[0]
         assert f'value="{value}"' in field
         assert "aria-invalid" in field
         assert said in text_of(wrong)
+        assert ('id="rollouts" open' in text_of(wrong)) == (verb == "rollouts")
     assert bob.get(f"{page}scale/").headers["Location"] == page, "a reload after a refusal"
     assert "The service is stopped." in text_of(bob.post(f"{page}stop/", follow=True))
     assert "Started by bob" in text_of(bob.post(f"{page}start/", follow=True))
@@ -279,7 +322,7 @@ def test_more_services_and_replicas_need_no_more_queries(scene: Scene, bob: Clie
 
 # --- who may ---------------------------------------------------------------------------------------
 
-VERBS = ("scale", "stop", "start", "rollback", "remove")
+VERBS = ("scale", "rollouts", "allow-missing", "stop", "start", "rollback", "remove")
 
 
 @pytest.mark.parametrize("role", [Membership.Role.VIEWER, Membership.Role.MEMBER])
