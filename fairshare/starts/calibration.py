@@ -14,6 +14,11 @@ Jobs that wait at the same time have errors in common, because the same jobs are
 two busy days are one outcome rather than thousands. So forecasts count by the number of times that are as long as the
 expected wait and have such forecasts; the fewer there are, the more counts what is assumed before the first outcome.
 That is more precise where the simulated futures agree, as for a job that waits for the ends of many others.
+
+Errors drift, and the jobs of a short time say little of the next. So intervals are also widened after misses and
+narrowed after hits, by one step for all jobs of the cluster: adaptive conformal inference (Gibbs, Candès, NeurIPS
+2021). A start after the interval is a miss as soon as the interval is over. What becomes known within SAME_TIME counts
+as the square root of its number, because jobs that wait together are wrong together.
 """
 
 from __future__ import annotations
@@ -35,8 +40,12 @@ SIMILAR = 1.0
 # What is assumed before the first outcome: errors have a normal distribution. It counts as much as the outcomes of
 # PRIOR_TIMES times of the length of the expected wait. Its standard deviation is EXCESS times that of the logarithms of
 # the waits in the simulated futures, which do not know what jobs come later. Few futures show little, so PRIOR_SPREAD
-# counts as much as PRIOR_FUTURES of them. With it alone, intervals reach to about twice the expected wait.
-PRIOR_SPREAD, PRIOR_FUTURES, EXCESS, PRIOR_TIMES, PRIOR_POINTS = 0.64, 2, 1.6, 2.0, 40
+# counts as much as PRIOR_FUTURES of them. With it alone, intervals reach to about 1.7 times the expected wait.
+PRIOR_SPREAD, PRIOR_FUTURES, EXCESS, PRIOR_TIMES, PRIOR_POINTS = 0.4, 2, 1.6, 2.0, 40
+# Intervals are widened on each side by at most MOST_WIDENED units, and narrowed by as much. One unit is the standard
+# deviation of a normal distribution with that interval, but at most WIDEST_UNIT in logarithms. A miss widens by STEP
+# times COVERAGE units, and a hit narrows by STEP times the rest.
+STEP, SAME_TIME, MOST_WIDENED, WIDEST_UNIT = 0.1, 6 * 3600.0, 1.0, 0.7
 # Infinite waits count as a year where futures are compared.
 YEAR = 365 * 86400.0
 # Older forecasts are not used, so that the cost is bounded.
@@ -69,6 +78,7 @@ class Outcomes:
     - `age` (F,): how long the job had already waited.
     - `waited` (F,): how long after the forecast the job started, or how long it has waited since without a start.
     - `started` (F,): whether the job has started.
+    - `earliest`, `latest` (F,): the interval of the forecast: how long after it the start was expected.
     """
 
     ago: Floats
@@ -76,6 +86,8 @@ class Outcomes:
     age: Floats
     waited: Floats
     started: Bools
+    earliest: Floats
+    latest: Floats
 
 
 def expected_of(waits: Floats, *, quantum: float, horizon: float) -> Expected:
@@ -118,8 +130,30 @@ def intervals(
         weights = np.concatenate([weights, np.full(PRIOR_POINTS, prior / PRIOR_POINTS)])
         reached = _distribution(weights[order], started[order])
         found[:, place] = [_quantile(errors[order], reached, level, tail=np.exp(spread)) for level in LEVELS]
-    earliest, latest = np.maximum(np.exp(mine + found[:, kind]) - quantum, 0.0)
+    low, high = np.maximum(mine + found[:, kind], np.log(quantum))
+    unit = np.minimum((high - low) / (2 * NormalDist().inv_cdf(LEVELS[1])), WIDEST_UNIT)
+    wider = widened(past) * unit
+    low, high = np.minimum(low - wider, (low + high) / 2), np.maximum(high + wider, (low + high) / 2)
+    earliest, latest = np.maximum(np.exp([low, high]) - quantum, 0.0)
     return earliest, latest
+
+
+def widened(past: Outcomes) -> float:
+    """Returns by how many units intervals are widened on each side after what came of earlier ones; a negative number
+    means that they are narrowed."""
+    late = past.waited > past.latest
+    known = past.started | late
+    since = (past.ago - np.where(late, past.latest, past.waited))[known]  # how long ago it became known
+    missed = (late | (past.waited < past.earliest))[known] - (1 - COVERAGE)
+    order = np.argsort(-since, kind="stable")
+    times = np.floor(since[order] / SAME_TIME)
+    first = np.flatnonzero(np.diff(times, prepend=np.inf))
+    found = 0.0
+    if len(first):
+        counts = np.diff(first, append=len(times))
+        for step in (STEP * np.add.reduceat(missed[order], first) / np.sqrt(counts)).tolist():
+            found = min(max(found + step, -MOST_WIDENED), MOST_WIDENED)
+    return found
 
 
 def _logs(expected: Floats, age: Floats, quantum: float) -> tuple[Floats, Floats]:

@@ -42,15 +42,17 @@ class Kept:
 def outcomes_of(cluster: Cluster, *, now: datetime) -> Outcomes:
     """Returns the latest forecasts of a cluster that were made before `now`, with what is known of them then."""
     newest = KeptForecast.objects.filter(cluster=cluster, at__lt=now).order_by("-at", "-id")
-    columns = ("at", "age", "expected", "started_at", "closed_at")
+    columns = ("at", "age", "expected", "earliest", "latest", "started_at", "closed_at")
     rows = list(newest.values_list(*columns)[:MOST_OUTCOMES])[::-1]
-    waited = [(started or closed or now) - at for at, _, _, started, closed in rows]
+    waited = [(started or closed or now) - at for at, *_, started, closed in rows]
     return Outcomes(
         _seconds(now - at for at, *_ in rows),
         _seconds(expected - at for at, _, expected, *_ in rows),
         _seconds(age for _, age, *_ in rows),
         np.maximum(_seconds(waited), 0.0),  # a clock may have been set back
         np.array([started is not None for *_, started, _ in rows], dtype=np.bool_),
+        _seconds(earliest - at for at, _, _, earliest, *_ in rows),
+        _seconds(latest - at for at, _, _, _, latest, *_ in rows),
     )
 
 

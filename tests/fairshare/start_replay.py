@@ -172,6 +172,7 @@ def judge(made: Sequence[Made], *, quantum: float, share: float = 1.0) -> list[J
         np.array([getattr(one, name) for one in made], dtype=np.float64)
         for name in ("at", "age", "expected", "spread", "waited")
     )
+    shown = np.zeros((2, len(made)))
     judged: list[Judged] = []
     while len(judged) < len(made):
         first = len(judged)
@@ -180,10 +181,16 @@ def judge(made: Sequence[Made], *, quantum: float, share: float = 1.0) -> list[J
         started = at[before] + waited[before] <= now
         ago = now - at[before]
         past = calibration.Outcomes(
-            ago, expected[before], age[before], np.where(started, waited[before], ago), started
+            ago,
+            expected[before],
+            age[before],
+            np.where(started, waited[before], ago),
+            started,
+            *shown[:, before],
         )
         now_expected = calibration.Expected(expected[first:last], spread[first:last])
         sides = calibration.intervals(now_expected, age[first:last], past, quantum=quantum, share=share)
+        shown[:, first:last] = sides
         judged += [
             Judged(one, earliest, latest)
             for one, earliest, latest in zip(
