@@ -137,8 +137,11 @@ TRACES = {
     "Philly, team 103959": Trace(read_philly, 4, JOBS, teams=("103959",), share=0.15),
     "Philly, team 0e4a51": Trace(read_philly, 6, JOBS, teams=("0e4a51",), share=0.15),
     "Philly, team ee9e8c": Trace(read_philly, 19, JOBS, teams=("ee9e8c",), share=0.15),
+    "Philly, team 2869ce": Trace(read_philly, 5, JOBS, teams=("2869ce",), share=0.1),
+    "Philly, team ed69ec": Trace(read_philly, 1, JOBS, teams=("ed69ec",), share=0.15),
     "Chronus, team ee9e8c": Trace(CHRONUS, 13, 2000, teams=("vc_ee9e8c",), share=0.3),
     "Chronus, team 103959": Trace(CHRONUS, 14, 2000, teams=("vc_103959",), share=0.2),
+    "Chronus, team 6c71a0": Trace(CHRONUS, 14, 2000, teams=("vc_6c71a0",), share=0.2),
 }
 WITHOUT_DATA = {"generated": Trace(generated, 8, 600)}
 ALL = TRACES | SEEN | WITHOUT_DATA
