@@ -31,6 +31,7 @@ NAMES = {
     "POST /jobs/bulk": "submit_jobs",
     "POST /preflight": "check_job",
     "GET /jobs/{job_id}": "get_job",
+    "POST /jobs/{job_id}/clone": "clone_job",
     "POST /jobs/{job_id}/cancel": "cancel_job",
     "POST /jobs/{job_id}/preemptible": "set_job_preemptible",
     "GET /jobs/{job_id}/events": "list_job_events",

@@ -26,8 +26,8 @@ from portal.jobs.editing import labels_in
 from portal.jobs.filters import with_generation
 from portal.user_request import UserRequest
 from scheduling.jobs.actions import cancel_job
+from scheduling.jobs.cloning import clone_job
 from scheduling.jobs.editing import edit_job
-from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -97,12 +97,10 @@ def _submit_again(request: UserRequest, job: Job, values: Values) -> None:
     if job.kind != Job.Kind.TRAINING:
         raise Refused(f"{job.name} {NOT_AGAIN}.")
     key = one_line(request.POST.get("request_key", ""))[:40]
-    submit_job(
+    clone_job(
         actor=request.user,
-        tenant=job.tenant,
-        cluster=job.cluster,
-        spec=JobSpec.parse(job.spec),
-        cloned_from=job,
+        job=job,
+        changes={},
         # A second click on the button submits nothing more.
         request_key=f"{key}:{job.pk}" if key else None,
     )

@@ -22,10 +22,11 @@ from portal.submit.keeping import DO, asked_draft, keep_form
 from portal.submit.kept import draft_of
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
+from scheduling.jobs.cloning import free_name
 from scheduling.jobs.code import bounds
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Draft as KeptDraft
-from scheduling.models import Job
+from scheduling.models import Job, Pipeline
 from scheduling.pipelines.actions import create_pipeline
 from scheduling.pipelines.definition import ONLY_STEP, Definition
 from scheduling.spec.code import DIGEST
@@ -147,8 +148,17 @@ def convert(request: UserRequest) -> HttpResponse:
 
 def _first_page(request: UserRequest) -> HttpResponse:
     """Shows the submit page before any edit: empty, with the example job, with the draft `?draft=`, or with the
-    specification of the job `?clone=`, which `?workers=` and `?gpus_per_worker=` change."""
-    clone = request.GET.get("clone", "")
+    specification of the job `?clone=`, which `?workers=` and `?gpus_per_worker=` change.
+
+    `?sent=` is the key of a form that was submitted, to which the user comes back. Its job is shown as a clone.
+    """
+    clone, sent = request.GET.get("clone", ""), None
+    if key := request.GET.get("sent", ""):
+        sent = Job.objects.visible_to(request.user).filter(owner=request.user, request_key=key).first()
+        clone = str(sent.pk) if sent else clone
+        made = Pipeline.objects.visible_to(request.user).filter(owner=request.user, request_key=key).first()
+        if made:
+            return redirect("pipeline", made.pk)
     kept = asked_draft(request, KeptDraft.Kind.JOB)
     if isinstance(kept, HttpResponse):
         return kept
@@ -165,9 +175,9 @@ def _first_page(request: UserRequest) -> HttpResponse:
     if job is None:
         raise Http404
     choices = Choices.of(request.user, str(job.cluster_id))
-    spec = job.spec | shape_in(request.GET)
+    spec = job.spec | {"name": free_name(job.tenant, job.name)} | shape_in(request.GET)
     draft = Draft.of_stored(choices, spec=spec, tenant=job.tenant, user=request.user)
-    return _page(request, choices, draft, clone=job)
+    return _page(request, choices, draft, clone=job, sent=sent is not None)
 
 
 def shape_in(query: QueryDict) -> dict[str, int]:
@@ -186,9 +196,10 @@ def _page(
     needs: str = "",
     problem: str = "",
     kept: KeptDraft | None = None,
+    sent: bool = False,
     status: int = 200,
 ) -> HttpResponse:
-    context = form_context(draft, choices) | _changes(draft, clone) | {"kept": kept}
+    context = form_context(draft, choices) | _changes(draft, clone) | {"kept": kept, "sent": sent}
     context["may_publish"] = may_somewhere(request.user, "template.publish")
     context["needs"] = {"text": needs, "problem": problem}
     return render(request, "submit/submit.html", context, status=status)

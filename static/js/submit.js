@@ -103,7 +103,42 @@ function converted({ detail: { ctx } }) {
   if (ctx.sourceElement.matches("[data-converts]")) form.dispatchEvent(new Event("converted"));
 }
 
+// Whoever comes back after submitting sees the job that was made of this form, instead of an empty form.
+function leave({ submitter }) {
+  if (form.dataset.sent && submitter?.name === "do" && submitter.value === "submit") {
+    history.replaceState(history.state, "", `${location.pathname}?sent=${encodeURIComponent(form.dataset.sent)}`);
+  }
+}
+
+// Presets of a schedule: a choice and a time write the cron expression, and a written expression shows its choice.
+function offerPresets(place) {
+  const [choice, time] = [place.querySelector("select"), place.querySelector("input[type=time]")];
+  const expression = document.getElementById(place.dataset.presets);
+  const read = () => {
+    const words = expression.value.trim().split(/\s+/);
+    const kinds = [...choice.options].map((option) => option.value.split(" "));
+    const fits = (kind) => kind.length === words.length && kind.every((part, at) => (part.startsWith("{") ? /^\d{1,2}$/.test(words[at]) : part === words[at].toUpperCase()));
+    choice.selectedIndex = kinds.findIndex((kind, at) => fits(kind) || at === kinds.length - 1);
+    if (!choice.value) return;
+    const [minute, hour] = words;
+    time.value = `${hour === "*" ? time.value.slice(0, 2) : hour.padStart(2, "0")}:${minute.padStart(2, "0")}`;
+  };
+  const write = () => {
+    const [hour, minute] = time.value.split(":");
+    if (!choice.value || !minute) return;
+    expression.value = choice.value.replace("{m}", Number(minute)).replace("{h}", Number(hour));
+    expression.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+  choice.addEventListener("change", write);
+  time.addEventListener("change", write);
+  expression.addEventListener("input", (event) => event.isTrusted && read());
+  place.hidden = false;
+  read();
+}
+
 if (form) {
+  form.querySelectorAll("[data-presets]").forEach(offerPresets);
+  form.addEventListener("submit", leave);
   form.addEventListener("htmx:before:request", send);
   form.addEventListener("htmx:before:swap", takeOver);
   form.addEventListener("htmx:after:swap", converted);

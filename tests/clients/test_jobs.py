@@ -331,6 +331,20 @@ class TestChanging:
         assert (done.stdout, job.name, job.gpus_per_worker) == (f"{job.pk}\n", "again", 4)
         assert job.spec["variables"] == {"SUPERNOVA": "1987A", "MORE": "1"}
 
+    def test_a_clone_gets_a_free_name_and_another_command(self, scene: Scene, fairlot) -> None:
+        bob = scene.people.bob
+        first = fairlot(bob, "submit", "-n", "train", "-e", "A=1", "true").stdout.strip()
+        for words, name, command in (
+            ([], "train 2", "true"),
+            (["--", "python", "train.py", "--epochs", "90"], "train 3", "python train.py --epochs 90"),
+            (["--set", "name=mine", "-e", "B=2", "--", "false"], "mine", "false"),
+        ):
+            done = fairlot(bob, "clone", first, *words)
+            assert done.exit_code == 0, done.output
+            job = latest()
+            assert (job.name, job.spec["command"], job.cloned_from_id) == (name, command, int(first))
+        assert job.spec["variables"] == {"A": "1", "B": "2"}
+
     def test_several_jobs_are_cancelled_and_one_had_ended(self, scene: Scene, fairlot) -> None:
         bob = scene.people.bob
         first, second = (fairlot(bob, "submit", "true").stdout.strip() for _ in range(2))
@@ -350,4 +364,4 @@ class TestChanging:
         for words in (["show"], ["why"], ["logs"], ["events"], ["cancel"], ["clone"]):
             done = fairlot(scene.people.charlie, *words, scene.job.pk)
             assert (done.exit_code, done.stdout) == (4, "")
-            assert "Nothing exists at this address, or you may not see it." in done.stderr
+            assert f"There is no job {scene.job.pk} that you may see." in done.stderr

@@ -1550,6 +1550,7 @@ class SweepMember(TypedDict):
     metrics: dict[str, float]
     attempts: int
     job_id: int | None
+    cause: str
 
 
 class SweepParameters(TypedDict):

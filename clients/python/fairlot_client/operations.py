@@ -199,6 +199,31 @@ def get_job(job_id: int) -> Call[answers.JobInFull]:
     return Call("GET", filled("/jobs/{job_id}", job_id=job_id))
 
 
+def clone_job(
+    job_id: int,
+    *,
+    idempotency_key: str | None = None,
+    changes: dict[str, Any] | Unset = UNSET,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    even_if_never: bool | Unset = UNSET,
+) -> Call[answers.JobInFull]:
+    """Submits a job like this one, with changes.
+
+    A call that repeats an Idempotency-Key returns the job of the first.
+
+    Without another name, the clone gets a free one, such as `train 2`. By default it is billed to the same team and
+    runs on the same cluster.
+    """
+    return Call(
+        "POST",
+        filled("/jobs/{job_id}/clone", job_id=job_id),
+        takes_key=True,
+        key=idempotency_key,
+        body=set_fields(changes=changes, team=team, cluster=cluster, even_if_never=even_if_never),
+    )
+
+
 def cancel_job(job_id: int) -> Call[answers.JobInFull]:
     """Cancels a job.
 
@@ -2858,6 +2883,7 @@ class Operations:
     submit_jobs = Method(submit_jobs)
     check_job = Method(check_job)
     get_job = Method(get_job)
+    clone_job = Method(clone_job)
     cancel_job = Method(cancel_job)
     set_job_preemptible = Method(set_job_preemptible)
     list_job_events = PagedMethod(list_job_events)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol
 from django.conf import settings
 from django.db.models import F, QuerySet
 from django.db.models.expressions import OrderBy
-from django.http import Http404, QueryDict
+from django.http import QueryDict
 from ninja import Header, Query, Router
 from ninja.errors import HttpError
 from ninja.responses import Status
@@ -23,6 +23,7 @@ from portal.api.document import MAY_CONFLICT
 from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs import schemas
 from portal.api.problems import problems_of
+from portal.api.seen import NotSeen
 from portal.api.versions import IfMatch, versions_in
 from portal.jobs.columns import COLUMNS as LIST
 from portal.jobs.columns import GROUPED_BY, LABEL
@@ -40,6 +41,7 @@ from scheduling.clusters.backend_factory import backend_for
 from scheduling.core.event_texts import end_text, text_of
 from scheduling.core.reason_labels import OF_LIMITS, SHORT
 from scheduling.jobs.actions import cancel_job
+from scheduling.jobs.cloning import clone_job
 from scheduling.jobs.editing import edit_job
 from scheduling.jobs.explain import Explainer, explain
 from scheduling.jobs.preemptible import set_preemptible
@@ -77,12 +79,10 @@ _columns_of = attrgetter(*(column.replace("__", ".") for column in COLUMNS.value
 
 
 def visible_job(request: ApiRequest, job_id: int) -> Job:
-    """Returns the job with this id. Raises Http404 if there is no such job or the caller may not see the job."""
-    if job_id >= 2**63:
-        raise Http404
-    found = job_in_sight(request.auth, _job.first(job_id))
+    """Returns the job with this id. Raises NotSeen if there is no such job or the caller may not see the job."""
+    found = job_in_sight(request.auth, _job.first(job_id)) if job_id < 2**63 else None
     if found is None:
-        raise Http404
+        raise NotSeen("job", job_id)
     return found
 
 
@@ -288,6 +288,32 @@ def check(request: ApiRequest, new: schemas.NewJob) -> dict[str, Any]:
 def get_job(request: ApiRequest, job_id: int) -> dict[str, Any]:
     """Returns one job by its id."""
     return show_job(visible_job(request, job_id))
+
+
+@router.post("/jobs/{int:job_id}/clone", response={201: schemas.JobInFull}, url_name="job_clone")
+def clone(request: ApiRequest, job_id: int, new: schemas.Clone, idempotency_key: IdempotencyKey = "") -> Any:
+    """Submits a job like this one, with changes. A call that repeats an Idempotency-Key returns the job of the first.
+
+    Without another name, the clone gets a free one, such as `train 2`. By default it is billed to the same team and
+    runs on the same cluster.
+    """
+    job = visible_job(request, job_id)
+    tenant, cluster = place_of(
+        request.auth,
+        new.model_copy(
+            update={"team": new.team or job.tenant.slug, "cluster": new.cluster or job.cluster.name}
+        ),
+    )
+    made = clone_job(
+        actor=request.auth,
+        job=job,
+        changes=new.changes,
+        tenant=tenant,
+        cluster=cluster,
+        request_key=idempotency_key or None,
+        even_if_never=new.even_if_never,
+    )
+    return Status(201, show_job(made))
 
 
 @router.post("/jobs/{int:job_id}/cancel", response=schemas.JobInFull, url_name="job_cancel")

@@ -60,6 +60,17 @@ class NewJob(Schema):
     )
 
 
+class Clone(Schema):
+    """How a job differs from the one that it is like."""
+
+    changes: dict[str, Any] = Field(
+        default_factory=dict, description="Fields of the job specification; they replace those of the job."
+    )
+    team: Line = Field("", description="Slug of the team that the job is billed to. Empty: the same team.")
+    cluster: Line = Field("", description="Name of the cluster on which to run. Empty: the same cluster.")
+    even_if_never: Flag = Field(False, description="Whether to queue the job even if it can never run now.")
+
+
 class JobChanges(Schema):
     """New values of a job's fields. A field that is left out is not changed."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404
-from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
 
@@ -13,6 +11,7 @@ from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.pages import page_of
 from portal.api.pipelines import schemas
+from portal.api.seen import seen_or_404
 from portal.pipelines.listing import PIPELINES
 from portal.user_request import ApiRequest
 from scheduling.models import Pipeline, PipelineStep
@@ -24,11 +23,9 @@ router = Router(tags=["Pipelines"])
 
 
 def visible_pipeline(request: ApiRequest, pipeline_id: int) -> Pipeline:
-    """Returns the pipeline with this id. Raises Http404 if there is none or the caller may not see it."""
-    if pipeline_id >= 2**63:
-        raise Http404
+    """Returns the pipeline with this id. Raises NotSeen if there is none or the caller may not see it."""
     seen = Pipeline.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
-    return get_object_or_404(seen, pk=pipeline_id)
+    return seen_or_404(seen, "pipeline", pipeline_id)
 
 
 @router.get("/pipelines", response=schemas.PipelinePage, url_name="pipelines")

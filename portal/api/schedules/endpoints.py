@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from django.http import Http404
 from django.shortcuts import get_object_or_404
 from ninja import Header, Query, Router
 from ninja.responses import Status
@@ -14,6 +13,7 @@ from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.pages import ListFilters, page_of
 from portal.api.schedules import schemas
+from portal.api.seen import seen_or_404
 from portal.api.versions import IfMatch, versions_in
 from portal.schedules.listing import SCHEDULES
 from portal.user_request import ApiRequest
@@ -37,12 +37,10 @@ NEXT_RUNS = 10
 
 
 def visible_schedule(request: ApiRequest, schedule_id: int) -> Schedule:
-    """Returns the schedule with this id. Raises Http404 if there is no such schedule or the caller may not see the
+    """Returns the schedule with this id. Raises NotSeen if there is no such schedule or the caller may not see the
     schedule."""
-    if schedule_id >= 2**63:
-        raise Http404
     seen = Schedule.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
-    return get_object_or_404(seen, pk=schedule_id)
+    return seen_or_404(seen, "schedule", schedule_id)
 
 
 @router.get("/schedules", response=schemas.SchedulePage, url_name="schedules")

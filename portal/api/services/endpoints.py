@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.http import Http404
-from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
 
@@ -14,6 +12,7 @@ from portal import interruptions
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.pages import ListFilters, page_of
+from portal.api.seen import seen_or_404
 from portal.api.services import schemas
 from portal.api.versions import IfMatch, versions_in
 from portal.jobs.failure import failure_of
@@ -41,13 +40,11 @@ RULES = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds"
 
 
 def visible_service(request: ApiRequest, service_id: int) -> Service:
-    """Returns the service with this id. Raises Http404 if there is no such service or the caller may not see the
+    """Returns the service with this id. Raises NotSeen if there is no such service or the caller may not see the
     service."""
-    if service_id >= 2**63:
-        raise Http404
     seen = Service.objects.visible_to(request.auth).with_counts()
     related = seen.select_related("tenant", "owner", "cluster", "current", "good")
-    return get_object_or_404(related, pk=service_id)
+    return seen_or_404(related, "service", service_id)
 
 
 @router.get("/services", response=schemas.ServicePage, url_name="services")

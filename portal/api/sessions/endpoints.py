@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404
-from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
 
@@ -14,6 +12,7 @@ from portal import interruptions
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.pages import ListFilters, page_of
+from portal.api.seen import seen_or_404
 from portal.api.sessions import schemas
 from portal.jobs.failure import failure_of
 from portal.sessions.detail import SessionDetail, details_of
@@ -30,11 +29,11 @@ RELATED = ("job__tenant", "job__owner", "job__cluster")
 
 
 def visible_session(request: ApiRequest, session_id: int) -> Session:
-    """Returns the session with this id. Raises Http404 if there is no such session or the caller may not see the
+    """Returns the session with this id. Raises NotSeen if there is no such session or the caller may not see the
     session."""
-    if session_id >= 2**63:
-        raise Http404
-    return get_object_or_404(Session.objects.visible_to(request.auth).select_related(*RELATED), pk=session_id)
+    return seen_or_404(
+        Session.objects.visible_to(request.auth).select_related(*RELATED), "session", session_id
+    )
 
 
 @router.get("/sessions", response=schemas.SessionPage, url_name="sessions")

@@ -6,16 +6,17 @@ import secrets
 from dataclasses import replace
 from typing import Any
 
-from django.http import Http404, HttpResponse
-from django.shortcuts import get_object_or_404
+from django.http import HttpResponse
 from ninja import Query, Router
 from ninja.responses import Status
 
 from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.pages import page_of
+from portal.api.seen import seen_or_404
 from portal.api.sweeps import schemas
 from portal.reports.formats.answers import csv_answer
+from portal.sweeps.detail import causes_of
 from portal.sweeps.listing import SWEEPS
 from portal.user_request import ApiRequest
 from scheduling.models import Sweep, SweepMember
@@ -27,11 +28,9 @@ router = Router(tags=["Sweeps"])
 
 
 def visible_sweep(request: ApiRequest, sweep_id: int) -> Sweep:
-    """Returns the sweep with this id. Raises Http404 if there is no such sweep or the caller may not see it."""
-    if sweep_id >= 2**63:
-        raise Http404
+    """Returns the sweep with this id. Raises NotSeen if there is no such sweep or the caller may not see it."""
     seen = Sweep.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
-    return get_object_or_404(seen, pk=sweep_id)
+    return seen_or_404(seen, "sweep", sweep_id)
 
 
 @router.get("/sweeps", response=schemas.SweepPage, url_name="sweeps")
@@ -101,14 +100,15 @@ def members(
     sweep = visible_sweep(request, sweep_id)
     if filters.format == "csv":
         return csv_answer(csv_of(sweep), f"fairlot-sweep-{sweep.pk}")
-    seen = sweep.members.order_by("index")
+    seen = sweep.members.select_related("job").defer("job__spec").order_by("index")
     if filters.state:
         seen = seen.filter(state=filters.state)
     if after is not None:
         seen = seen.filter(index__gt=min(after, 2**31 - 1))
     found = list(seen[: limit + 1])
+    causes = causes_of(sweep, found[:limit])
     return {
-        "items": [show_member(one) for one in found[:limit]],
+        "items": [show_member(one, causes.get(one.index, "")) for one in found[:limit]],
         "next": found[limit - 1].index if len(found) > limit else None,
     }
 
@@ -152,6 +152,6 @@ def show_in_full(sweep: Sweep) -> dict[str, Any]:
     return show(sweep) | same | {"parameters": described, "best": show_member(best) if best else None}
 
 
-def show_member(member: SweepMember) -> dict[str, Any]:
+def show_member(member: SweepMember, cause: str = "") -> dict[str, Any]:
     same = ("index", "state", "parameters", "metrics", "attempts", "job_id")
-    return {name: getattr(member, name) for name in same}
+    return {name: getattr(member, name) for name in same} | {"cause": cause}

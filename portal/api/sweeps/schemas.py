@@ -94,6 +94,9 @@ class SweepMember(Schema):
     metrics: dict[str, float] = Field(description="Last values that the latest job printed, after its end.")
     attempts: int = Field(description="Number of jobs that were submitted for the member.")
     job_id: int | None
+    cause: str = Field(
+        description="In one line why the latest job failed; empty for members that did not fail."
+    )
 
 
 class Sweep(Schema):

@@ -15,6 +15,7 @@ from accounting.core.errors import NotAllowed
 from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs import schemas as job_schemas
 from portal.api.jobs.endpoints import place_of, show_job
+from portal.api.seen import seen_or_404
 from portal.api.templates import schemas
 from portal.user_request import ApiRequest
 from scheduling.models import JobTemplate, TemplateVersion
@@ -34,11 +35,9 @@ router = Router(tags=["Templates"])
 
 
 def visible_template(request: ApiRequest, template_id: int) -> JobTemplate:
-    """Returns the template with this id. Raises Http404 if there is none or the caller may not see it."""
-    if template_id >= 2**63:
-        raise Http404
-    return get_object_or_404(
-        JobTemplate.objects.visible_to(request.auth).select_related("tenant"), pk=template_id
+    """Returns the template with this id. Raises NotSeen if there is none or the caller may not see it."""
+    return seen_or_404(
+        JobTemplate.objects.visible_to(request.auth).select_related("tenant"), "template", template_id
     )
 
 

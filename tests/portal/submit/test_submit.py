@@ -298,10 +298,28 @@ def test_a_job_that_can_never_run_shows_every_reason_and_needs_confirmation(bob:
 
 def test_a_visible_job_can_be_cloned(scene: Scene, bob: Client) -> None:
     html = bob.get(f"/submit/?clone={scene.job.pk}").content.decode()
-    assert 'value="supernova"' in html
+    assert 'value="supernova 2"' in html  # two jobs of one name could not be told apart
     assert "SUPERNOVA=1987A" in html
     assert bob.get(f"/submit/?clone={scene.other.pk}").status_code == 404
     assert bob.get("/submit/?clone=x").status_code == 404
+
+
+def test_whoever_comes_back_to_a_submitted_form_sees_its_job_and_a_clone_of_it(
+    scene: Scene, bob: Client, browser_of
+) -> None:
+    bob.post("/submit/", posted(request_key="k1", variables="LR=0.1"))
+    job = Job.objects.latest("id")
+    page = bob.get("/submit/?sent=k1").content.decode()
+    assert f'You submitted this form as job <a href="/jobs/{job.pk}/">#{job.pk} train</a>' in page
+    assert 'value="train 2"' in page
+    assert "LR=0.1" in page
+    again = posted(
+        clone=job.pk, name="train 2", request_key=re.search(r'name="request_key" value="(\w+)"', page)[1]
+    )
+    assert bob.post("/submit/", again).status_code == 302
+    assert Job.objects.latest("id").cloned_from == job
+    for key, browser in (("k2", bob), ("k1", browser_of(scene.people.alice))):
+        assert "You submitted this form" not in browser.get(f"/submit/?sent={key}").content.decode()
 
 
 def test_a_team_of_others_cannot_be_chosen(scene: Scene, bob: Client) -> None:

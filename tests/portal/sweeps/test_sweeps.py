@@ -19,9 +19,11 @@ from django.utils import timezone
 from hypothesis import given
 
 from accounting.models import Generation, Membership
+from portal.models import Scope
 from portal.submit.fields import Fields, digest
 from portal.sweeps.chart import HEIGHT, Scale, draw
 from portal.sweeps.texts import read_parameters, read_value, write_parameters
+from portal.tokens.actions import create_token
 from scheduling.backends.local.files import JobFiles
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.jobs.explain import explain
@@ -241,6 +243,10 @@ def test_the_page_says_why_members_wait_what_they_cost_and_why_others_failed(
     assert 'small">RuntimeError: &lt;boom&gt;</td>' in html
     assert "memory ran out" in html
     assert "Stopped: the time limit of the job is 2 h" in html
+    _, token = create_token(actor=scene.people.bob, name="t", scopes=Scope.values, days=1)
+    headers = {"authorization": f"Bearer {token}"}
+    members = Client().get(f"/api/v1/sweeps/{sweep.pk}/members", headers=headers).json()["items"]
+    assert [one["cause"][:12] for one in members] == ["RuntimeError", "The program ", "Stopped: the", ""]
 
 
 def test_cancelling_and_running_again(scene: Scene, bob: Client) -> None:

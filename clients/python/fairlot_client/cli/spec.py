@@ -154,13 +154,6 @@ def require_command(spec: Mapping[str, Any]) -> None:
         )
 
 
-def overrides(spec: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of a specification, in which the given options replace fields."""
-    changed = dict(spec)
-    _lay_over(changed, options)
-    return changed
-
-
 def place_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in ("team", "cluster") if options.get(name)}
 

@@ -23,7 +23,7 @@ from fairlot_client.cli.output import (
     watchable,
     when,
 )
-from fairlot_client.cli.spec import PAIR, job_options, overrides, place_of, spec_options
+from fairlot_client.cli.spec import PAIR, job_options, place_of, read_options, spec_options
 from fairlot_client.errors import FairlotError
 
 if TYPE_CHECKING:
@@ -542,15 +542,24 @@ def cancel(app: App, jobs: tuple[str, ...]) -> None:
 
 @click.command()
 @finding.argument("job")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @spec_options
 @click.option("--even-if-never", is_flag=True, help="Queue the job even if it can never run here now.")
 @output_option
 @with_app
-def clone(app: App, job: str, even_if_never: bool, **options: Any) -> None:
-    """Submit a job like JOB, with options that replace fields of its specification."""
+def clone(app: App, job: str, command: tuple[str, ...], even_if_never: bool, **options: Any) -> None:
+    """Submit a job like JOB, with options that replace fields of its specification.
+
+    COMMAND, after --, replaces its command. Without --name, the clone gets a free name, such as "train 2".
+
+    \b
+    fairlot clone train --env LR=0.2
+    fairlot clone 17 --name longer -- python train.py --epochs 90
+    """
     old = app.client.get_job(finding.job_id_of(app, job))
-    place = {"team": old["team"], "cluster": old["cluster"]} | place_of(options)
-    made = app.client.submit_job(spec=overrides(old["spec"], options), even_if_never=even_if_never, **place)
+    spec, place = read_options(file=None, command=command, options=options, base=old["spec"])
+    changes = {field: value for field, value in spec.items() if value != old["spec"].get(field)}
+    made = app.client.clone_job(old["id"], changes=changes, even_if_never=even_if_never, **place)
     show_created(
         app,
         f'Submitted job {made["id"]} "{made["name"]}" like job {old["id"]}. Follow it: fairlot logs -f {made["id"]}',

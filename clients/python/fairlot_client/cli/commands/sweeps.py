@@ -29,6 +29,7 @@ from fairlot_client.cli.spec import PAIR, job_options
 
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 WORDS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+STATES = ["pending", "active", "succeeded", "failed", "cancelled", "skipped"]
 COLUMNS: list[Column] = [
     ("ID", "id"), ("NAME", "name"), ("STATE", "state"), ("MEMBERS", "size"),
     ("COUNTS", lambda one: counted(one["counts"])), ("TEAM", "team"), ("OWNER", "owner"),
@@ -44,6 +45,7 @@ FIELDS: list[Column] = [
 MEMBERS: list[Column] = [
     ("INDEX", "index"), ("STATE", "state"), ("JOB", "job_id"), ("ATTEMPTS", "attempts"),
     ("PARAMETERS", lambda one: pairs(one["parameters"])), ("METRICS", lambda one: pairs(one["metrics"])),
+    ("CAUSE", "cause"),
 ]  # fmt: skip
 
 
@@ -184,17 +186,23 @@ def show(app: App, sweep: str) -> None:
 
 @sweep.command("members")
 @finding.argument("sweep")
+@click.option("-s", "--state", type=click.Choice(STATES), help="Only members in this state.")
 @click.option("--csv", "as_csv", is_flag=True, help="Write all members as CSV.")
 @limit_options
 @watchable
 @with_app
-def members(app: App, sweep: str, as_csv: bool, limit: int, everything: bool) -> None:
-    """List the members of a sweep with their parameters and metrics."""
+def members(app: App, sweep: str, as_csv: bool, limit: int, everything: bool, **filters: Any) -> None:
+    """List the members of a sweep with their parameters and metrics, and why members failed."""
     number = finding.sweep_id_of(app, sweep)
     if as_csv:
         click.echo(app.client.list_sweep_members_file(number, format="csv").decode(), nl=False)
         return
-    show_rows(app, taken(app.client.list_sweep_members(number), limit, everything), MEMBERS, name="index")
+    show_rows(
+        app,
+        taken(app.client.list_sweep_members(number, **filters), limit, everything),
+        MEMBERS,
+        name="index",
+    )
 
 
 @sweep.command("cancel")
