@@ -284,7 +284,7 @@ def _tell(warning: BudgetWarning, stands: Outlook) -> None:
         title=f"Budget of {tenant.name}: {_what(warning, is_over)}",
         text=_in_words(warning, is_over),
         facts=[["Budget period", period]],
-        path=f"/team/{tenant.slug}/",
+        path=f"/team/{tenant.slug}/budgets/",
     )
     if budget.webhook_url:
         WebhookCall.objects.create(

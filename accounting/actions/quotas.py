@@ -42,8 +42,10 @@ def set_quota(
     If the tenant already has a limit that differs only in the amount, changes the amount of that limit. Managers of the
     tenant set limits on its users only, and change none that an admin set: theirs stand beside those.
     """
-    quota = limit_of(
-        tenant,
+    quota = proposed_limit(
+        actor=actor,
+        tenant=tenant,
+        limit=Decimal(limit),
         kind=kind,
         generation=generation,
         user=user,
@@ -52,14 +54,21 @@ def set_quota(
         days=days,
         at_limit=at_limit,
     )
+    held = set_within(actor=actor, quota=quota, limit=Decimal(limit))
+    _overtake_grants(held)
+    return held
+
+
+def proposed_limit(*, actor: User | None, tenant: Tenant, limit: Decimal, **which: Unpack[Which]) -> Quota:
+    """Returns the unsaved limit that `set_quota` would set. Raises NotAllowed and Refused where `set_quota` does."""
+    quota = limit_of(tenant, **which)
     quota.by_managers = quota.is_of_users and actor is not None and not may(actor, "quota.set")
     _require_settable(actor, quota)
     members = Membership.objects.filter(tenant__path__startswith=tenant.path)
     if quota.by_managers and quota.user and not members.filter(user=quota.user).exists():
         raise Refused("The user is not in this team.", "user")
-    held = set_within(actor=actor, quota=quota, limit=Decimal(limit))
-    _overtake_grants(held)
-    return held
+    check_limit(quota, limit)
+    return quota
 
 
 def _require_settable(actor: User | None, quota: Quota) -> None:

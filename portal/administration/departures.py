@@ -9,13 +9,12 @@ from django.db.models import QuerySet
 from django.forms import RadioSelect
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
-from portal.access import managed, permitted, posted_from
-from portal.administration.team import team_or_home
+from portal.administration.members import team_or_home
+from portal.administration.place import MEMBERS, Place, of_team, posted_to
 from portal.forms.fields import Choice, Row
 from portal.forms.form import Form
 from portal.forms.posting import perform, show
@@ -80,59 +79,40 @@ def tell(request: UserRequest, done: object) -> None:
 
 
 def _leaving(
-    request: UserRequest, *, slug: str, pk: int, is_admin: bool, posted: Form | None = None
+    request: UserRequest, *, place: Place, tenant: Tenant, pk: int, posted: Form | None = None
 ) -> HttpResponse:
-    membership = _membership(request, slug, pk, is_admin=is_admin)
+    membership = _membership(tenant, pk)
     context = {
         "tab": "tenants",
-        "base": f"administration/{'base' if is_admin else 'team_base'}.html",
+        "base": f"administration/{'base' if place.is_admin else 'team_base'}.html",
         "membership": membership,
         "leave": _work_form(request, membership).or_posted(posted),
         "work": work_of_member(membership).counts(),
-        "back": reverse("admin_tenant" if is_admin else "team", args=[slug]),
-        "remove": reverse("admin_member_remove" if is_admin else "team_member_remove", args=[slug, pk]),
+        "back": place.url(MEMBERS, tenant),
+        "remove": place.url("member_remove", tenant, pk),
     }
     return show(request, "administration/leaving.html", context, posted=posted)
 
 
-def _remove(request: UserRequest, *, slug: str, pk: int, is_admin: bool) -> HttpResponse:
-    membership = _membership(request, slug, pk, is_admin=is_admin)
+@require_safe
+@of_team
+def leaving(request: UserRequest, place: Place, tenant: Tenant, pk: int) -> HttpResponse:
+    """Shows the form that asks what should happen to a member's work when the member is removed."""
+    return _leaving(request, place=place, tenant=tenant, pk=pk)
 
+
+@posted_to("member_leaving", "pk")
+def remove(request: UserRequest, place: Place, tenant: Tenant, pk: int) -> HttpResponse:
+    """Removes a member from a team, with the posted choice of what happens to the member's work."""
+    membership = _membership(tenant, pk)
     return perform(
         request,
         _work_form(request, membership),
         lambda values: tell(request, remove_member(actor=request.user, membership=membership, **values)),
         done=f"The user {membership.user.get_username()} is no longer a member of the team.",
-        to=("admin_tenant", slug) if is_admin else partial(team_or_home, request, slug),
-        page=partial(_leaving, slug=slug, pk=pk, is_admin=is_admin),
+        to=partial(team_or_home, request, place, tenant),
+        page=partial(_leaving, place=place, tenant=tenant, pk=pk),
     )
-
-
-@permitted("member.change")
-@require_safe
-def leaving(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Shows an admin the form that asks what should happen to a member's work when the member is removed."""
-    return _leaving(request, slug=slug, pk=pk, is_admin=True)
-
-
-@permitted("member.change")
-@posted_from("admin_member_leaving", "slug", "pk")
-def remove(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Removes a member from a team as an admin, with the posted choice of what happens to the member's work."""
-    return _remove(request, slug=slug, pk=pk, is_admin=True)
-
-
-@require_safe
-def leaving_team(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Shows a team manager the form that asks what should happen to a member's work when the member is removed."""
-    return _leaving(request, slug=slug, pk=pk, is_admin=False)
-
-
-@posted_from("team_member_leaving", "slug", "pk")
-def remove_from_team(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Removes a member from a team as the team's manager, with the posted choice of what happens to the member's
-    work."""
-    return _remove(request, slug=slug, pk=pk, is_admin=False)
 
 
 def _work_form(request: UserRequest, membership: Membership) -> WorkForm:
@@ -140,7 +120,5 @@ def _work_form(request: UserRequest, membership: Membership) -> WorkForm:
     return WorkForm("leave", membership.user, among, request if request.method == "POST" else None)
 
 
-def _membership(request: UserRequest, slug: str, pk: int, *, is_admin: bool) -> Membership:
-    tenants = Tenant.objects.all() if is_admin else managed(request)
-    among = Membership.objects.filter(tenant__in=tenants).select_related("user", "tenant")
-    return get_object_or_404(among, tenant__slug=slug, pk=pk)
+def _membership(tenant: Tenant, pk: int) -> Membership:
+    return get_object_or_404(tenant.memberships.select_related("user", "tenant"), pk=pk)

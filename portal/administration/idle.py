@@ -12,7 +12,8 @@ from portal.access import permitted, posted_from
 from portal.administration.cluster_forms import MetricsForm
 from portal.administration.clusters import cluster_page
 from portal.administration.nodes import settings_page
-from portal.administration.tenants import tenant_page
+from portal.administration.place import SETTINGS, Place, posted_to
+from portal.administration.tenants import settings_page as team_settings_page
 from portal.forms.form import Values
 from portal.forms.idle_rule import AS_ABOVE, IdleRuleForm, TeamIdleRuleForm
 from portal.forms.posting import perform
@@ -22,17 +23,15 @@ from scheduling.idle.actions import IdleRules, remove_idle_rule, set_idle_rule
 from scheduling.models import Cluster, IdleRule
 
 
-@permitted("tenant.change")
-@posted_from("admin_tenant", "slug")
-def of_tenant(request: UserRequest, slug: str) -> HttpResponse:
-    tenant = get_object_or_404(Tenant, slug=slug)
+@posted_to(SETTINGS)
+def of_tenant(request: UserRequest, place: Place, tenant: Tenant) -> HttpResponse:
     return perform(
         request,
         IdleRuleForm.of_tenant(IdleRules.read(), tenant, request),
         lambda values: _set(request.user, values, tenant=tenant),
         done=f"The rule for idle GPUs of the team {tenant.name} has been saved.",
-        to=("admin_tenant", slug),
-        page=partial(tenant_page, slug=slug),
+        to=(place.name(SETTINGS), tenant.slug),
+        page=partial(team_settings_page, place=place, tenant=tenant),
     )
 
 

@@ -8,6 +8,8 @@ from decimal import Decimal
 from accounting.core.clock import now_from_database
 from accounting.limits.quotas import is_reached
 from accounting.models import Quota, Tenant
+from portal.forms.fields import plain
+from portal.forms.limit import EACH
 from scheduling.limits.usage import used_by_account
 
 
@@ -24,6 +26,24 @@ class ShownLimit:
     @property
     def is_reached(self) -> bool:
         return self.used is not None and is_reached(self.quota, self.used)
+
+    @property
+    def amount(self) -> str:
+        """Returns the limit as it is typed into the form."""
+        return plain(self.quota.limit)
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """Returns what the form of a limit posts to name this limit, without the amount."""
+        quota = self.quota
+        return {
+            "kind": quota.kind,
+            "user": EACH if quota.each_user else quota.user_id or "",
+            "generation": quota.generation_id or "",
+            "period": quota.period,
+            "days": quota.days or "",
+            "at_limit": quota.at_limit,
+        }
 
 
 def limits_of(tenant: Tenant) -> list[ShownLimit]:

@@ -1,117 +1,118 @@
-"""Pages for the limits of tenants, and previews of how a change of tickets or limits would change the shares."""
+"""The limits of a team, and previews of what another limit would do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.urls import reverse
+from django.views.decorators.http import require_safe
 
 from accounting import actions
-from accounting.actions.quotas import check_limit, find, limit_of
-from accounting.actions.tenants import check_tickets
+from accounting.actions.quotas import find, proposed_limit
+from accounting.core.clock import now_from_database
 from accounting.models import Quota, Tenant
-from portal.access import permitted, posted_from
-from portal.administration.team_forms import TicketsForm
-from portal.administration.tenants import tenant_page, tenants_page
-from portal.forms.form import Form, Values
-from portal.forms.limit import LimitForm
+from portal.administration.limit_usage import limits_of
+from portal.administration.place import LIMITS, Place, of_team, posted_to, show_part
+from portal.forms.form import Form
+from portal.forms.limit import LimitForm, MemberLimitForm
 from portal.forms.posting import act_on, perform, previewed
 from portal.user_request import UserRequest
+from scheduling.limits.effect import effects_of_limit
 from scheduling.shares.preview import preview
 from scheduling.shares.snapshot import Change
 
 
-@permitted("quota.set")
-@posted_from("admin_tenant", "slug")
-def set_quota(request: UserRequest, slug: str) -> HttpResponse:
-    found = get_object_or_404(Tenant, slug=slug)
-    form = LimitForm(found, request)
+def limits_page(
+    request: UserRequest, *, place: Place, tenant: Tenant, posted: Form | None = None
+) -> HttpResponse:
+    context = {"limits": limits_of(tenant), "limit": _form(place, tenant).or_posted(posted)}
+    return show_part(request, "limits", context, place=place, tenant=tenant, part=LIMITS, posted=posted)
+
+
+def _form(place: Place, tenant: Tenant, request: UserRequest | None = None) -> LimitForm:
+    return (LimitForm if place.is_admin else MemberLimitForm)(tenant, request)
+
+
+def _changeable(place: Place, tenant: Tenant) -> QuerySet[Quota]:
+    """Returns the team's limits that may be changed here: managers change only those that managers set."""
+    found = tenant.quotas.select_related("tenant", "user", "generation")
+    return found if place.is_admin else found.filter(by_managers=True)
+
+
+@require_safe
+@of_team
+def limits(request: UserRequest, place: Place, tenant: Tenant) -> HttpResponse:
+    return limits_page(request, place=place, tenant=tenant)
+
+
+@posted_to(LIMITS)
+def set_limit(request: UserRequest, place: Place, tenant: Tenant) -> HttpResponse:
+    form = _form(place, tenant, request)
     return perform(
         request,
         form,
         lambda values: actions.set_quota(
-            actor=request.user, tenant=found, limit=values["limit"], **form.which()
+            actor=request.user, tenant=tenant, limit=values["limit"], **form.which()
         ),
-        done=f"The limit of the team {found.name} has been saved.",
-        to=("admin_tenant", slug),
-        page=partial(tenant_page, slug=slug),
+        done=f"The limit of {'the team' if place.is_admin else 'members of the team'} {tenant.name} has been saved.",
+        to=(place.name(LIMITS), tenant.slug),
+        page=partial(limits_page, place=place, tenant=tenant),
     )
 
 
-@permitted("quota.set")
-@posted_from("admin_tenant", "slug")
-def remove_quota(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    quota = get_object_or_404(Quota, tenant__slug=slug, pk=pk)
+@posted_to(LIMITS)
+def remove_limit(request: UserRequest, place: Place, tenant: Tenant, pk: int) -> HttpResponse:
+    quota = get_object_or_404(_changeable(place, tenant), pk=pk)
     return perform(
         request,
         Form(f"quota-{pk}", request),
         lambda _: actions.remove_quota(actor=request.user, quota=quota),
         done="The limit has been removed.",
-        to=("admin_tenant", slug),
-        page=partial(tenant_page, slug=slug),
+        to=(place.name(LIMITS), tenant.slug),
+        page=partial(limits_page, place=place, tenant=tenant),
     )
 
 
-@permitted("quota.set")
-@posted_from("admin_tenant", "slug")
-def preview_quota(request: UserRequest, slug: str) -> HttpResponse:
-    """Shows how shares would change if the limit in the form was set."""
-    tenant = get_object_or_404(Tenant, slug=slug)
-    form = LimitForm(tenant, request)
-
-    def read(values: Values) -> Change:
-        quota = limit_of(tenant, **form.which())
-        check_limit(quota, values["limit"])
-        return Change(tenant, quota=quota, removed=find(quota))
-
-    page = partial(tenant_page, slug=slug)
-    return _preview(request, form, read, save=reverse("admin_quota_set", args=[slug]), page=page)
-
-
-@permitted("quota.set")
-@posted_from("admin_tenant", "slug")
-def preview_removal(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Shows how shares would change if this limit was removed."""
-    quota = get_object_or_404(
-        Quota.objects.select_related("tenant", "user", "generation"), tenant__slug=slug, pk=pk
-    )
-    save, page = reverse("admin_quota_remove", args=[slug, pk]), partial(tenant_page, slug=slug)
-    change = Change(quota.tenant, removed=quota)
-    return _preview(request, Form(f"quota-{pk}", request), lambda _: change, save=save, page=page)
+@posted_to(LIMITS)
+def preview_limit(request: UserRequest, place: Place, tenant: Tenant) -> HttpResponse:
+    """Shows whom the limit in the form would affect, and how it would change the shares. Nothing is saved."""
+    form, found = _form(place, tenant, request), []
+    if not act_on(
+        form,
+        lambda values: found.append(
+            proposed_limit(actor=request.user, tenant=tenant, limit=values["limit"], **form.which())
+        ),
+    ):
+        return limits_page(request, place=place, tenant=tenant, posted=form)
+    change = Change(tenant, quota=found[0], removed=find(found[0]))
+    return _preview(request, form, change, place=place, save=place.url("limit_set", tenant))
 
 
-@permitted("quota.set")
-@posted_from("admin_tenants")
-def preview_tickets(request: UserRequest, slug: str) -> HttpResponse:
-    """Shows how shares would change if the tenant had the tickets in the form."""
-    tenant = get_object_or_404(Tenant, slug=slug)
-
-    def read(values: Values) -> Change:
-        check_tickets(values["tickets"])
-        return Change(tenant, **values)
-
-    save = reverse("admin_tenant_tickets", args=[slug])
-    return _preview(request, TicketsForm(tenant, request), read, save=save, page=tenants_page)
+@posted_to(LIMITS)
+def preview_removal(request: UserRequest, place: Place, tenant: Tenant, pk: int) -> HttpResponse:
+    """Shows how the shares would change if this limit was removed. Nothing is removed."""
+    quota = get_object_or_404(_changeable(place, tenant), pk=pk)
+    save = place.url("limit_remove", tenant, pk)
+    form = Form(f"quota-{pk}", request)
+    return _preview(request, form, Change(tenant, removed=quota), place=place, save=save)
 
 
-def _preview(
-    request: UserRequest,
-    form: Form,
-    read: Callable[[Values], Change],
-    *,
-    save: str,
-    page: Callable[..., HttpResponse],
-) -> HttpResponse:
-    """Shows the shares before and after a change, with a button that saves the change at the URL `save`.
+def _preview(request: UserRequest, form: Form, change: Change, *, place: Place, save: str) -> HttpResponse:
+    """Shows a change of a limit, with a button that saves it at the URL `save`.
 
-    If the form is invalid or refused, returns `page(request, posted=form)` instead: the form's page with the problems.
-    `read` is called with the form's values. It returns the change, or raises Refused or NotAllowed.
+    Managers see the shares of members and teams below theirs, admins those of all teams.
     """
-    changes: list[Change] = []
-    if not act_on(form, lambda values: changes.append(read(values))):
-        return page(request, posted=form)
-    context = {"tab": "tenants", "save": save, "change": changes[0], **previewed(form, preview(changes[0]))}
-    return render(request, "administration/preview.html", context)
+    tenant, quota = change.tenant, change.quota
+    context = {
+        "tab": "tenants",
+        "place": place,
+        "tenant": tenant,
+        "change": change,
+        "effects": effects_of_limit(quota, now=now_from_database()) if quota else (),
+        "save": save,
+        "leave": place.url(LIMITS, tenant),
+        **previewed(form, preview(change, within=None if place.is_admin else tenant)),
+    }
+    return render(request, "administration/limit_preview.html", context)

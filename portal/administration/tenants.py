@@ -1,4 +1,4 @@
-"""Pages for the tree of tenants with their tickets, and for the members and limits of each tenant."""
+"""Pages for the tree of tenants with their tickets, and for the settings of each tenant."""
 
 from __future__ import annotations
 
@@ -7,33 +7,30 @@ from functools import partial
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounting import actions
-from accounting.core.name_order import by_name
-from accounting.models import Membership, Tenant
+from accounting.actions.tenants import check_tickets
+from accounting.models import Tenant
 from portal.access import permitted, posted_from
-from portal.administration.budget_forms import budgets_of
-from portal.administration.limit_usage import limits_of
-from portal.administration.team_forms import MoveForm, NewMemberFromList, NewTeam, RenameForm, TicketsForm
+from portal.administration.place import SETTINGS, Place, of_team, posted_to, show_part
+from portal.administration.team_forms import MoveForm, NewTeam, RenameForm, TicketsForm
 from portal.administration.tree import (
     SORTING,
     Effect,
-    effect_of_archiving,
     effect_of_move,
     effect_of_new,
-    effect_of_restoring,
     effect_of_tickets,
     read_tree,
-    share_of,
 )
 from portal.forms.form import Form, Values
 from portal.forms.idle_rule import IdleRuleForm
-from portal.forms.limit import LimitForm
-from portal.forms.membership import MemberForm
-from portal.forms.posting import act_on, perform, show
+from portal.forms.posting import act_on, perform, previewed, show
 from portal.user_request import UserRequest
 from scheduling.idle.actions import IdleRules
+from scheduling.shares.preview import preview
+from scheduling.shares.snapshot import Change
 
 
 def tenants_page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
@@ -107,82 +104,66 @@ def _effect(
     return render(request, "administration/effect.html", context)
 
 
-def tenant_page(request: UserRequest, *, slug: str, posted: Form | None = None) -> HttpResponse:
-    tenant = get_object_or_404(Tenant.objects.select_related("parent"), slug=slug)
-    members = tenant.memberships.select_related("user").order_by(*by_name("user__username"))
+@permitted("tenant.change")
+@posted_from("admin_tenants")
+def preview_tickets(request: UserRequest, slug: str) -> HttpResponse:
+    """Shows how shares would change if the tenant had the tickets in the form."""
+    found, changes = get_object_or_404(Tenant, slug=slug), list[Change]()
+    form = TicketsForm(found, request)
+
+    def read(values: Values) -> None:
+        check_tickets(values["tickets"])
+        changes.append(Change(found, **values))
+
+    if not act_on(form, read):
+        return tenants_page(request, posted=form)
     context = {
         "tab": "tenants",
-        "tenant": tenant,
-        "branch": share_of(tenant),
-        "members": [(one, MemberForm(one).or_posted(posted)) for one in members],
-        "add": NewMemberFromList(tenant).or_posted(posted),
-        "limits": limits_of(tenant),
-        "limit": LimitForm(tenant).or_posted(posted),
+        "change": changes[0],
+        "save": reverse("admin_tenant_tickets", args=[slug]),
+        "leave": reverse("admin_tenants"),
+        **previewed(form, preview(changes[0])),
+    }
+    return render(request, "administration/preview.html", context)
+
+
+def settings_page(
+    request: UserRequest, *, place: Place, tenant: Tenant, posted: Form | None = None
+) -> HttpResponse:
+    context = {
         "idle": IdleRuleForm.of_tenant(IdleRules.read(), tenant).or_posted(posted),
-        **budgets_of(tenant, request.user, posted),
-        "team_effect": (effect_of_restoring if tenant.archived_at else effect_of_archiving)(tenant),
         "rename": RenameForm("rename", initial={"name": tenant.name}).or_posted(posted),
         "move": MoveForm(tenant).or_posted(posted),
     }
-    return show(request, "administration/tenant.html", context, posted=posted)
+    return show_part(
+        request, "tenant_settings", context, place=place, tenant=tenant, part=SETTINGS, posted=posted
+    )
 
 
-@permitted("tenant.change")
 @require_safe
-def tenant(request: UserRequest, slug: str) -> HttpResponse:
-    return tenant_page(request, slug=slug)
+@of_team
+def settings(request: UserRequest, place: Place, tenant: Tenant) -> HttpResponse:
+    return settings_page(request, place=place, tenant=tenant)
 
 
-@permitted("tenant.change")
-@posted_from("admin_tenant", "slug")
-def change(request: UserRequest, slug: str, verb: str) -> HttpResponse:
+@posted_to(SETTINGS)
+def change(request: UserRequest, place: Place, tenant: Tenant, verb: str) -> HttpResponse:
     """Changes a tenant as `verb` says: renames, moves, archives, restores or deletes it."""
-    found = get_object_or_404(Tenant, slug=slug)
     acts: dict[str, tuple[Form, Callable[..., object], str | Callable[[Values], str]]] = {
         "rename": (RenameForm("rename", request), actions.rename_tenant,
                    lambda values: f"The team is now called {values['name']}."),
-        "move": (MoveForm(found, request), actions.move_tenant, f"The team {found.name} has been moved."),
+        "move": (MoveForm(tenant, request), actions.move_tenant, f"The team {tenant.name} has been moved."),
         "archive": (Form("archive", request), actions.archive_tenant,
-                    f"The team {found.name} has been archived. It accepts no new jobs."),
-        "restore": (Form("restore", request), actions.restore_tenant, f"The team {found.name} has been restored."),
-        "delete": (Form("delete", request), actions.delete_tenant, f"The team {found.name} has been deleted."),
+                    f"The team {tenant.name} has been archived. It accepts no new jobs."),
+        "restore": (Form("restore", request), actions.restore_tenant, f"The team {tenant.name} has been restored."),
+        "delete": (Form("delete", request), actions.delete_tenant, f"The team {tenant.name} has been deleted."),
     }  # fmt: skip
     form, act, done = acts[verb]
     return perform(
         request,
         form,
-        lambda values: act(actor=request.user, tenant=found, **values),
+        lambda values: act(actor=request.user, tenant=tenant, **values),
         done=done,
-        to=("admin_tenants",) if verb == "delete" else ("admin_tenant", slug),
-        page=partial(tenant_page, slug=slug),
-    )
-
-
-@permitted("member.change")
-@posted_from("admin_tenant", "slug")
-def add_member(request: UserRequest, slug: str) -> HttpResponse:
-    found = get_object_or_404(Tenant, slug=slug)
-    return perform(
-        request,
-        NewMemberFromList(found, request),
-        lambda values: actions.add_member(actor=request.user, tenant=found, **values),
-        done=lambda values: f"The user {values['user']} has been added to the team {found.name}.",
-        to=("admin_tenant", slug),
-        page=partial(tenant_page, slug=slug),
-    )
-
-
-@permitted("member.change")
-@posted_from("admin_tenant", "slug")
-def change_member(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    membership = get_object_or_404(
-        Membership.objects.select_related("user", "tenant"), tenant__slug=slug, pk=pk
-    )
-    return perform(
-        request,
-        MemberForm(membership, request),
-        lambda values: actions.change_membership(actor=request.user, membership=membership, **values),
-        done=f"The membership of the user {membership.user.get_username()} has been changed.",
-        to=("admin_tenant", slug),
-        page=partial(tenant_page, slug=slug),
+        to=("admin_tenants",) if verb == "delete" else (place.name(SETTINGS), tenant.slug),
+        page=partial(settings_page, place=place, tenant=tenant),
     )

@@ -11,7 +11,7 @@ from portal.administration import (
     hardware,
     idle,
     limits,
-    member_preview,
+    members,
     nodes,
     people,
     policy,
@@ -20,6 +20,7 @@ from portal.administration import (
     trail,
     volumes,
 )
+from portal.administration.place import ADMINS, both
 from portal.user_request import UserRequest
 
 
@@ -29,40 +30,42 @@ def administration(request: UserRequest) -> HttpResponse:
     return redirect("admin_tenants" if request.user.is_admin else "admin_nodes")
 
 
-SLUG = "admin/tenants/<slug:slug>"
-
 urlpatterns = [
     path("admin/", administration, name="administration"),
     path("admin/tenants/", tenants.tenants, name="admin_tenants"),
     path("admin/tenants/new/create/", tenants.create, name="admin_tenant_create"),
     path("admin/tenants/new/effect/", tenants.effect_of_making, name="admin_tenant_new_effect"),
-    path(f"{SLUG}/", tenants.tenant, name="admin_tenant"),
     re_path(
         r"^admin/tenants/(?P<slug>[-\w]+)/effect/(?P<verb>tickets|move)/$",
         tenants.effect_of_changing,
         name="admin_tenant_effect",
     ),
-    path(f"{SLUG}/tickets/", tenants.tickets, name="admin_tenant_tickets"),
-    path(f"{SLUG}/members/add/", tenants.add_member, name="admin_member_add"),
-    path(f"{SLUG}/members/<int:pk>/change/", tenants.change_member, name="admin_member_change"),
-    path(f"{SLUG}/members/<int:pk>/leaving/", departures.leaving, name="admin_member_leaving"),
-    path(f"{SLUG}/members/<int:pk>/remove/", departures.remove, name="admin_member_remove"),
-    path(f"{SLUG}/members/<int:pk>/preview/", member_preview.of_admin, name="admin_member_preview"),
-    path(f"{SLUG}/tickets/preview/", limits.preview_tickets, name="admin_tenant_tickets_preview"),
-    path(f"{SLUG}/idle/", idle.of_tenant, name="admin_tenant_idle"),
-    path(f"{SLUG}/budgets/set/", budgets.set_budget, name="admin_budget_set"),
-    path(f"{SLUG}/budgets/<int:pk>/remove/", budgets.remove_budget, name="admin_budget_remove"),
-    path(f"{SLUG}/quotas/set/", limits.set_quota, name="admin_quota_set"),
-    path(f"{SLUG}/quotas/preview/", limits.preview_quota, name="admin_quota_preview"),
-    path(f"{SLUG}/quotas/<int:pk>/remove/", limits.remove_quota, name="admin_quota_remove"),
-    path(
-        f"{SLUG}/quotas/<int:pk>/remove/preview/", limits.preview_removal, name="admin_quota_remove_preview"
-    ),
+    path(ADMINS.route("tickets/"), tenants.tickets, name="admin_tenant_tickets"),
+    path(ADMINS.route("tickets/preview/"), tenants.preview_tickets, name="admin_tenant_tickets_preview"),
+    path(ADMINS.route("settings/"), tenants.settings, {"place": ADMINS}, name="admin_tenant_settings"),
+    path(ADMINS.route("idle/"), idle.of_tenant, {"place": ADMINS}, name="admin_tenant_idle"),
     re_path(
         r"^admin/tenants/(?P<slug>[-\w]+)/(?P<verb>rename|move|archive|restore|delete)/$",
         tenants.change,
+        {"place": ADMINS},
         name="admin_tenant_change",
     ),
+    path("team/", team.teams, name="teams"),
+    *both("", members.members, ""),
+    *both("members/add/", members.add_member, "member_add"),
+    *both("members/<int:pk>/change/", members.change_member, "member_change"),
+    *both("members/<int:pk>/preview/", members.preview_member, "member_preview"),
+    *both("members/<int:pk>/leaving/", departures.leaving, "member_leaving"),
+    *both("members/<int:pk>/remove/", departures.remove, "member_remove"),
+    *both("limits/", limits.limits, "limits"),
+    *both("limits/set/", limits.set_limit, "limit_set"),
+    *both("limits/preview/", limits.preview_limit, "limit_preview"),
+    *both("limits/<int:pk>/remove/", limits.remove_limit, "limit_remove"),
+    *both("limits/<int:pk>/remove/preview/", limits.preview_removal, "limit_remove_preview"),
+    *both("budgets/", budgets.budgets, "budgets"),
+    *both("budgets/set/", budgets.set_budget, "budget_set"),
+    *both("budgets/<int:pk>/remove/", budgets.remove_budget, "budget_remove"),
+    *both("changes/", team.changes, "changes"),
     path("admin/users/", people.users, name="admin_users"),
     path("admin/users/create/", people.create, name="admin_user_create"),
     path("admin/users/<int:pk>/", people.user, name="admin_user"),
@@ -115,16 +118,4 @@ urlpatterns = [
     path("admin/settings/idle/", idle.of_all, name="admin_settings_idle"),
     path("admin/settings/idle/team/", idle.of_some_team, name="admin_settings_idle_team"),
     path("admin/audit/", trail.audit, name="admin_audit"),
-    path("team/", team.teams, name="teams"),
-    path("team/<slug:slug>/", team.team, name="team"),
-    path("team/<slug:slug>/changes/", team.team_changes, name="team_changes"),
-    path("team/<slug:slug>/members/<int:pk>/", team.change_member, name="team_member_change"),
-    path("team/<slug:slug>/members/add/", team.add_member, name="team_member_add"),
-    path("team/<slug:slug>/members/<int:pk>/leaving/", departures.leaving_team, name="team_member_leaving"),
-    path("team/<slug:slug>/members/<int:pk>/remove/", departures.remove_from_team, name="team_member_remove"),
-    path("team/<slug:slug>/limits/set/", team.set_limit, name="team_limit_set"),
-    path("team/<slug:slug>/limits/<int:pk>/remove/", team.remove_limit, name="team_limit_remove"),
-    path("team/<slug:slug>/budgets/set/", team.set_budget, name="team_budget_set"),
-    path("team/<slug:slug>/budgets/<int:pk>/remove/", team.remove_budget, name="team_budget_remove"),
-    path("team/<slug:slug>/members/<int:pk>/preview/", member_preview.of_team, name="team_member_preview"),
 ]

@@ -137,7 +137,7 @@ def _of_manager(user: User, managed: Sequence[int]) -> Iterator[Card]:
             Row(
                 one.budget.tenant.name,
                 f"{percent(one.part)} of {wording.money(one.amount, '')} spent",
-                reverse("team", args=[one.budget.tenant.slug]),
+                reverse("team_budgets", args=[one.budget.tenant.slug]),
             )
             for one in budgets[:ROWS]
         ],

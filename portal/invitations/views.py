@@ -1,4 +1,4 @@
-"""Pages of invitations: managers create and revoke them on the page of their team, and invited people accept them."""
+"""Pages of invitations: managers and admins create and revoke those of a team, and invited people accept them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from accounting import actions
 from accounting.actions.invitations import find_invitation, join_with_new_account
 from accounting.actions.users import Credentials
-from accounting.models import Invitation, User
-from portal.access import managed, posted_from
+from accounting.models import Invitation, Tenant, User
 from portal.account import lockout
-from portal.administration.team import team_page
+from portal.administration.place import INVITATIONS, Place, of_team, posted_to, show_part
 from portal.forms.form import Form
 from portal.forms.membership import InvitationForm
 from portal.forms.posting import act_on, perform, show
@@ -27,33 +26,56 @@ from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 
 
-@posted_from("team", "slug")
+def invitations_page(
+    request: UserRequest,
+    *,
+    place: Place,
+    tenant: Tenant,
+    posted: Form | None = None,
+    made: Invitation | None = None,
+) -> HttpResponse:
+    """Shows the open invitations to a team. `made`: the invitation that was just created."""
+    context = {
+        "invitations": tenant.invitations.usable().select_related("invited_by"),
+        "invite": InvitationForm().or_posted(posted),
+        "made": made,
+    }
+    return show_part(
+        request, "invitations", context, place=place, tenant=tenant, part=INVITATIONS, posted=posted
+    )
+
+
+@require_safe
+@of_team
+def invitations(request: UserRequest, place: Place, tenant: Tenant) -> HttpResponse:
+    return invitations_page(request, place=place, tenant=tenant)
+
+
 @never_cache
-def create(request: UserRequest, slug: str) -> HttpResponse:
+@posted_to(INVITATIONS)
+def create(request: UserRequest, place: Place, tenant: Tenant) -> HttpResponse:
     """Creates an invitation. Shows its link, which the manager passes on, unless Fairlot mails it."""
-    tenant = get_object_or_404(managed(request), slug=slug)
     form, made = InvitationForm(request), []
     if not act_on(
         form, lambda values: made.append(actions.invite(actor=request.user, tenant=tenant, **values))
     ):
-        return team_page(request, slug=slug, posted=form)
+        return invitations_page(request, place=place, tenant=tenant, posted=form)
     if not made[0].email:
-        return team_page(request, slug=slug, made=made[0])
+        return invitations_page(request, place=place, tenant=tenant, made=made[0])
     messages.success(request, f"The invitation will be sent to {made[0].email}.")
-    return redirect("team", slug)
+    return redirect(place.name(INVITATIONS), tenant.slug)
 
 
-@posted_from("team", "slug")
-def revoke(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    tenant = get_object_or_404(managed(request), slug=slug)
+@posted_to(INVITATIONS)
+def revoke(request: UserRequest, place: Place, tenant: Tenant, pk: int) -> HttpResponse:
     found = get_object_or_404(tenant.invitations.select_related("tenant"), pk=pk)
     return perform(
         request,
         Form(f"invitation-{pk}", request),
         lambda _: actions.revoke_invitation(actor=request.user, invitation=found),
         done="The invitation has been revoked. Its link no longer works.",
-        to=("team", slug),
-        page=partial(team_page, slug=slug),
+        to=(place.name(INVITATIONS), tenant.slug),
+        page=partial(invitations_page, place=place, tenant=tenant),
     )
 
 

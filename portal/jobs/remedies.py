@@ -51,5 +51,7 @@ def _url(job: Job, remedy: Remedy, user: User) -> str:
         case RemedyCode.ASK_MANAGER:
             return reverse("own_limits")
         case RemedyCode.HAND_OVER | RemedyCode.CHANGE_LIMIT:
-            return reverse("admin_tenant" if user.is_admin else "team", args=[remedy.team or job.tenant.slug])
+            page = "admin_tenant" if user.is_admin else "team"
+            part = "_limits" if remedy.code is RemedyCode.CHANGE_LIMIT else ""
+            return reverse(f"{page}{part}", args=[remedy.team or job.tenant.slug])
     return reverse("admin_nodes")

@@ -97,7 +97,7 @@ def gpus_had(quota: Quota, tenant: Tenant, user: User) -> Mapping[int, int]:
 
     If the limit is on users, counts only jobs of `user` in `tenant`.
     """
-    leases = _below(Lease.objects.filter(HAD), quota, "job__")
+    leases = under_limit(Lease.objects.filter(HAD), quota, "job__")
     if quota.generation_id is not None:
         leases = leases.filter(generation=quota.generation_id)
     if quota.is_of_users:
@@ -111,12 +111,12 @@ def _used(quota: Quota, spending: Spending, now: datetime) -> Mapping[Account, D
             leases = Lease.objects.filter(HAD)
             if quota.generation_id is not None:
                 leases = leases.filter(generation=quota.generation_id)
-            return _by_account(quota, _below(leases, quota, "job__"), Sum("gpus"), "job__")
+            return _by_account(quota, under_limit(leases, quota, "job__"), Sum("gpus"), "job__")
         case Quota.Kind.QUEUED_JOBS:
             jobs = Job.objects.waiting().exclude(kind=Job.Kind.REPLICA)
-            return _by_account(quota, _below(jobs, quota), Count("pk"))
+            return _by_account(quota, under_limit(jobs, quota), Count("pk"))
         case Quota.Kind.STORAGE:
-            files = _below(JobStorage.objects.present(), quota, "job__")
+            files = under_limit(JobStorage.objects.present(), quota, "job__")
             taken = _by_account(quota, files, Sum("size"), "job__")
             return {account: size / GIB for account, size in taken.items()}
         case Quota.Kind.LONGEST_RUN:
@@ -127,7 +127,7 @@ def _used(quota: Quota, spending: Spending, now: datetime) -> Mapping[Account, D
             return {account: spending.used(quota, account) for account in spending.accounts(quota)}
 
 
-def _below(rows: QuerySet[Row], quota: Quota, to_job: str = "") -> QuerySet[Row]:
+def under_limit(rows: QuerySet[Row], quota: Quota, to_job: str = "") -> QuerySet[Row]:
     """Returns those of `rows` (leases or jobs) to which the limit applies: those of the limit's tenant and of tenants
     below it.
 
@@ -154,7 +154,8 @@ def _by_account(
 def _longest(quota: Quota, now: datetime) -> Mapping[Account, Decimal]:
     jobs = Job.objects.filter(kind=Job.Kind.TRAINING, state__in=[Job.State.STARTING, Job.State.RUNNING])
     whose = {
-        pk: (tenant, user) for pk, tenant, user in _below(jobs, quota).values_list("pk", "tenant", "owner")
+        pk: (tenant, user)
+        for pk, tenant, user in under_limit(jobs, quota).values_list("pk", "tenant", "owner")
     }
     found: dict[Account, Decimal] = defaultdict(Decimal)
     for pk, ran in ran_for(whose, now).items():

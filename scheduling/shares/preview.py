@@ -61,17 +61,20 @@ def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object])
     )
 
 
-def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> list[ShareChange]:
+def preview(
+    change: Change, *, within: Tenant | None = None, clusters: Iterable[Cluster] | None = None
+) -> list[ShareChange]:
     """Returns the shares on each cluster before and after `change`, ordered by cluster; an empty list if there are no
     jobs.
 
-    - If a user's tickets in a tenant change: the shares of the users of this tenant, and of the tenants directly below
-      it.
+    - `within`, or the tenant in which a user's tickets change: the shares of the users of this tenant, and of the
+      tenants directly below it.
     - For any other change: the shares of all tenants with jobs.
 
     `clusters` None means all attached clusters.
     """
     now = now_from_database()
+    within = change.tenant if change.user else within
     found: list[ShareChange] = []
     for cluster in Cluster.objects.attached().order_by(*by_name("name")) if clusters is None else clusters:
         before, after, legend = before_and_after(cluster, change, now=now)
@@ -81,7 +84,7 @@ def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> lis
         )
         tenants = Tenant.objects.in_bulk({tenant for tenant, _ in legend.accounts})
         told = [(t, (tenant, user)) for t, (tenant, user) in enumerate(legend.accounts)
-                if _concerns(change, tenants[tenant], user)]  # fmt: skip
+                if _concerns(within, tenants[tenant], user)]  # fmt: skip
         users = User.objects.in_bulk([user for _, (_, user) in told if user is not None])
         names = Generation.objects.in_bulk(legend.generations)
         found += [
@@ -99,10 +102,10 @@ def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> lis
     return sorted(found, key=_in_order)
 
 
-def _concerns(change: Change, tenant: Tenant, user: int | None) -> bool:
-    if change.user is None:
+def _concerns(within: Tenant | None, tenant: Tenant, user: int | None) -> bool:
+    if within is None:
         return user is None
-    return change.tenant.pk == (tenant.parent_id if user is None else tenant.pk)
+    return within.pk == (tenant.parent_id if user is None else tenant.pk)
 
 
 def _in_order(one: ShareChange) -> tuple[object, ...]:

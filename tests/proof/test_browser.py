@@ -129,7 +129,8 @@ def test_pages_fit_small_and_large_screens_and_can_be_read(people: People, name:
 
 def test_what_a_form_is_told_stands_beside_its_button_and_has_the_focus(people: People) -> None:
     page = people.sign_in("ada").page
-    page.goto("/admin/tenants/astro/")
+    page.goto("/admin/tenants/astro/budgets/")
+    page.get_by_text("Set a budget per month").click()
     page.locator("#budget-month-amount").fill("much")
     page.get_by_role("button", name="Set budget per month").click()
     wrong = page.locator("#budget-month-amount")
@@ -139,7 +140,8 @@ def test_what_a_form_is_told_stands_beside_its_button_and_has_the_focus(people: 
     expect(page.locator("#budget-month-amount_error")).to_be_visible()
 
     # Two forms on this page replace the same element of the page.
-    page.goto("/admin/tenants/astro/")
+    page.goto("/admin/tenants/astro/budgets/")
+    page.get_by_text("Set a budget per quarter").click()
     page.locator("#budget-quarter-amount").fill("1000000")
     page.get_by_role("button", name="budget per quarter").click()
     expect(page.locator("form:has(#budget-quarter-amount) [data-message]")).to_be_focused()

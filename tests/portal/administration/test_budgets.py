@@ -28,8 +28,8 @@ def test_an_admin_sets_a_budget_and_managers_see_how_it_stands(scene: Scene, bro
     budget = Budget.objects.get()
     assert (budget.percentages, budget.by_forecast, budget.period) == ([50, 90], True, "quarter")
     for page in (
-        shown(ada.get("/admin/tenants/astro/")),
-        shown(browser_of(scene.people.alice).get("/team/astro/")),
+        shown(ada.get("/admin/tenants/astro/budgets/")),
+        shown(browser_of(scene.people.alice).get("/team/astro/budgets/")),
     ):
         assert "of 500 EUR spent (" in page
     assert ada.post(f"/admin/tenants/astro/budgets/{budget.pk}/remove/").status_code == 302
@@ -89,7 +89,7 @@ def test_another_amount_keeps_what_is_not_given(scene: Scene, browser_of) -> Non
     alice = browser_of(cast.alice)
     [form] = [
         part
-        for part in alice.get("/team/astro/").content.decode().split("<form")
+        for part in alice.get("/team/astro/budgets/").content.decode().split("<form")
         if 'value="month"' in part and "budgets/set/" in part
     ]
     for shown_again in ('value="500"', 'value="50, 90"', f'value="{url}"'):
@@ -108,15 +108,15 @@ def test_the_key_is_shown_to_admins_and_to_the_user_who_set_the_address(scene: S
     alice, new = browser_of(cast.alice), {"team": "astro", "amount": "5"}
     put = alice.put("/api/v1/budgets", new, content_type="application/json")
     assert put.json()["signing_key"] is None
-    assert made.signing_key() not in shown(alice.get("/team/astro/"))
-    assert made.signing_key() in shown(browser_of(cast.ada).get("/admin/tenants/astro/"))
+    assert made.signing_key() not in shown(alice.get("/team/astro/budgets/"))
+    assert made.signing_key() in shown(browser_of(cast.ada).get("/admin/tenants/astro/budgets/"))
     changed = alice.put(
         "/api/v1/budgets", new | {"webhook_url": "https://example.org/b"}, content_type="application/json"
     )
     key = Budget.objects.get().signing_key()
     assert key != made.signing_key()
     assert changed.json()["signing_key"] == key
-    assert key in shown(alice.get("/team/astro/"))
+    assert key in shown(alice.get("/team/astro/budgets/"))
 
 
 def test_managers_choose_no_address_while_private_networks_may_be_called(

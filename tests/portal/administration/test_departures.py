@@ -154,7 +154,7 @@ def test_managers_who_demote_themselves_are_led_to_a_page_they_may_see(
     if above:
         make.membership(people.alice, people.uni, role="manager")
     alice = browser_of(people.alice)
-    answer = alice.post(f"/team/astro/members/{own.pk}/", {"role": "member", "tickets": "100"})
+    answer = alice.post(f"/team/astro/members/{own.pk}/change/", {"role": "member", "tickets": "100"})
     assert (answer.status_code, answer["Location"]) == (302, to)
     assert alice.get(to, follow=True).status_code == 200
 

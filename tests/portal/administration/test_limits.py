@@ -31,17 +31,17 @@ def shown(response) -> str:
 
 def test_an_admin_sets_every_kind_of_limit(scene: Scene, browser_of) -> None:
     ada = browser_of(scene.people.ada)
-    assert ada.post("/admin/tenants/astro/quotas/set/", FORM).status_code == 302
+    assert ada.post("/admin/tenants/astro/limits/set/", FORM).status_code == 302
     quota = Quota.objects.latest("pk")
     told = (quota.kind, quota.each_user, quota.period, quota.days, quota.at_limit, str(quota.limit))
     assert told == ("gpu_hours", True, "rolling", 7, "idle", "12.500")
-    page = shown(ada.get("/admin/tenants/astro/"))
+    page = shown(ada.get("/admin/tenants/astro/limits/"))
     assert "in the last 7 days" in page
     # Jobs of Bob and Alice are booked. The row shows Bob's use, which is the greatest.
     row = page.partition("in the last 7 days")[2].partition("</tr>")[0]
     assert re.search(r'data-label="Used">3(\.\d+)?<', row), row
     assert "make preemptible" in row
-    assert "in the last 7 days" in shown(browser_of(scene.people.alice).get("/team/astro/"))
+    assert "in the last 7 days" in shown(browser_of(scene.people.alice).get("/team/astro/limits/"))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_an_admin_sets_every_kind_of_limit(scene: Scene, browser_of) -> None:
 @pytest.mark.parametrize("verb", ["set", "preview"])
 def test_an_invalid_schedule_is_refused_beside_its_field(scene: Scene, browser_of, wrong, said, verb) -> None:
     before = AuditEvent.objects.count()
-    response = browser_of(scene.people.ada).post(f"/admin/tenants/astro/quotas/{verb}/", FORM | wrong)
+    response = browser_of(scene.people.ada).post(f"/admin/tenants/astro/limits/{verb}/", FORM | wrong)
     assert response.status_code == 422
     [refused] = re.findall(r'class="field-error"[^>]* role="alert">([^<]*)<', response.content.decode())
     assert said in refused
@@ -101,7 +101,7 @@ def test_other_tickets_of_a_member_are_previewed_before_they_are_saved(
     assert AuditEvent.objects.count() == before
     assert Membership.objects.get(pk=scene.membership.pk).tickets == 50
     form = dict(re.findall(r'type="hidden" name="(role|tickets)" value="(\w+)"', page))
-    save = f"{url}/" if who == "alice" else f"{url}/change/"
+    save = f"{url}/change/"
     assert f'action="{save}"' in page
     assert browser.post(save, form).status_code == 302
     assert Membership.objects.get(pk=scene.membership.pk).tickets == 300
@@ -223,8 +223,8 @@ def test_removing_a_limit_is_previewed(scene: Scene, browser_of) -> None:
     Job.objects.filter(pk=scene.waiting.pk).update(workers=1)
     Quota.objects.filter(pk=scene.quota.pk).update(limit=1)
     before = AuditEvent.objects.count()
-    url = f"/admin/tenants/astro/quotas/{scene.quota.pk}/remove/"
-    assert f'action="{url}preview/"' in shown(ada.get("/admin/tenants/astro/"))
+    url = f"/admin/tenants/astro/limits/{scene.quota.pk}/remove/"
+    assert f'action="{url}preview/"' in shown(ada.get("/admin/tenants/astro/limits/"))
     response = ada.post(f"{url}preview/")
     page = shown(response)
     assert "Preview without the limit “Astro: GPUs at once”, which is 1 now. Nothing is saved yet." in page
@@ -247,7 +247,7 @@ def test_removing_a_limit_is_previewed(scene: Scene, browser_of) -> None:
 def test_only_operators_preview_a_removal(scene: Scene, browser_of, who: str) -> None:
     browser = browser_of(getattr(scene.people, who))
     for url in (
-        f"/admin/tenants/astro/quotas/{scene.quota.pk}/remove/preview/",
+        f"/admin/tenants/astro/limits/{scene.quota.pk}/remove/preview/",
         f"/api/v1/limits/{scene.quota.pk}/removal/preview",
     ):
         assert browser.post(url, content_type="application/json").status_code == 404
@@ -260,7 +260,7 @@ def test_only_operators_preview_a_removal(scene: Scene, browser_of, who: str) ->
 def test_every_limit_says_how_much_of_it_is_used(scene: Scene, browser_of, kind: str, used: str) -> None:
     Quota.objects.all().delete()
     Quota.objects.create(tenant=scene.people.astro, kind=kind, limit=1, at_limit="warn")
-    page = shown(browser_of(scene.people.alice).get("/team/astro/"))
+    page = shown(browser_of(scene.people.alice).get("/team/astro/limits/"))
     row = page.partition('data-label="Used">')[2].partition("</td>")[0]
     assert re.match(used + "(<| |$)", row), row
     [one] = browser_of(scene.people.alice).get("/api/v1/limits?team=astro").json()
@@ -306,12 +306,76 @@ def test_members_see_the_limits_that_their_managers_set(scene: Scene, browser_of
     assert (own["used"], own["used_in"], own["id"]) == ("4.000", "astro", quota.pk) or float(own["used"]) == 4
     assert browser_of(scene.people.charlie).get("/api/v1/limits/own").json() == []
     assert "No limits" in shown(browser_of(scene.people.charlie).get("/account/limits/"))
-    assert f"/team/astro/limits/{quota.pk}/remove/" in shown(alice.get("/team/astro/"))
+    assert f"/team/astro/limits/{quota.pk}/remove/" in shown(alice.get("/team/astro/limits/"))
     assert bob.post(f"/team/astro/limits/{quota.pk}/remove/").status_code == 404
     admins = f"/team/astro/limits/{scene.quota.pk}/remove/"
     assert alice.post(admins).status_code == 404
     assert alice.post(f"/team/astro/limits/{quota.pk}/remove/").status_code == 302
     assert not Quota.objects.filter(by_managers=True).exists()
+
+
+MEMBER_LIMIT = {
+    "kind": "gpus",
+    "generation": "",
+    "limit": "3",
+    "user": "each",
+    "period": "month",
+    "at_limit": "block",
+}
+
+
+def test_a_manager_sees_whom_a_limit_would_stop_before_it_is_set(scene: Scene, browser_of) -> None:
+    alice, before = browser_of(scene.people.alice), AuditEvent.objects.count()
+    Job.objects.filter(pk=scene.waiting.pk).update(workers=2, gpus_per_worker=2)  # Alice's; Bob's job holds 4
+    got = alice.post("/team/astro/limits/preview/", MEMBER_LIMIT)
+    effects = [(one.user.username, one.used, one.is_reached, one.jobs) for one in got.context["effects"]]
+    assert effects == [("bob", 4, True, 0), ("alice", 0, False, 1)]
+    rows = {(row.tenant.slug, row.user and row.user.username) for row in got.context["rows"]}
+    assert rows == {("astro", "alice"), ("astro", "bob")}  # nothing of other teams
+    page = shown(got)
+    assert "Preview of the limit “Each user of Astro: GPUs at once” with the value 3." in page
+    assert 'action="/team/astro/limits/set/"' in page
+    assert (AuditEvent.objects.count(), Quota.objects.filter(by_managers=True).exists()) == (before, False)
+    whole_team = alice.post("/team/astro/limits/preview/", MEMBER_LIMIT | {"user": ""})
+    assert whole_team.status_code == 422
+    for who in ("bob", "charlie", "olga"):
+        other = browser_of(getattr(scene.people, who))
+        assert other.post("/team/astro/limits/preview/", MEMBER_LIMIT).status_code == 404
+
+
+def test_a_manager_changes_and_removes_a_limit_on_its_row(scene: Scene, browser_of) -> None:
+    alice = browser_of(scene.people.alice)
+    assert alice.post("/team/astro/limits/set/", MEMBER_LIMIT).status_code == 302
+    quota = Quota.objects.get(by_managers=True)
+    page = shown(alice.get("/team/astro/limits/"))
+    row = page.partition("each user")[2].partition("</tr>")[0]
+    form = dict(
+        re.findall(r'name="(\w+)" value="([^"]*)"', row.partition("limits/set/")[2].partition("</form>")[0])
+    )
+    form.pop("csrfmiddlewaretoken", None)
+    assert form.pop("limit") == "3"
+    assert alice.post("/team/astro/limits/set/", form | {"limit": "2"}).status_code == 302
+    changed = Quota.objects.get(by_managers=True)
+    assert (changed.pk, changed.limit) == (quota.pk, 2)
+    url = f"/team/astro/limits/{quota.pk}/remove/"
+    removal = alice.post(f"{url}preview/")
+    assert "which is 2 now. Nothing is saved yet." in shown(removal)
+    assert {row.tenant.slug for row in removal.context["rows"]} == {"astro"}
+    admins = f"/team/astro/limits/{scene.quota.pk}/remove/preview/"
+    assert alice.post(admins).status_code == 404
+
+
+def test_the_parts_of_a_team_lead_to_each_other_and_refused_forms_are_open(scene: Scene, browser_of) -> None:
+    alice = browser_of(scene.people.alice)
+    for part in ("", "invitations/", "limits/", "budgets/", "changes/"):
+        page = shown(alice.get(f"/team/astro/{part}"))
+        assert f'<a href="/team/astro/{part}" aria-current="page">' in page
+        assert page.count('<nav class="tabs"') == 1
+    assert '<details class="card-foot fold">' in shown(alice.get("/team/astro/"))
+    refused = shown(
+        alice.post("/team/astro/members/add/", {"user": "nobody", "role": "member", "tickets": "1"})
+    )
+    assert '<details class="card-foot fold" open>' in refused
 
 
 class TestApi:

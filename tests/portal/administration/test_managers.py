@@ -54,7 +54,7 @@ def test_a_manager_sets_a_budget_within_that_of_the_team_above(scene: Scene, bro
     assert alice.post("/team/astro/budgets/set/", BUDGET).status_code == 302
     budget = Budget.objects.get()
     assert (budget.tenant, budget.amount) == (cast.astro, 500)
-    assert "of 500 EUR spent (" in page(alice, "/team/astro/")
+    assert "of 500 EUR spent (" in page(alice, "/team/astro/budgets/")
     set_budget(actor=cast.ada, tenant=cast.uni, amount=400)
     over = alice.post("/team/astro/budgets/set/", BUDGET)
     assert over.status_code == 422

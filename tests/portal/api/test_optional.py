@@ -30,7 +30,7 @@ def test_without_a_mail_server_no_report_is_offered_by_mail(scene: Scene, browse
     asked = {"report": "statement", "team": "astro", "rhythm": "monthly", "form": "pdf"}
     told = browser.put("/api/v1/subscriptions", asked, content_type="application/json")
     assert told.json()["detail"] == NO_MAIL
-    budgets = text_of(browser_of(scene.people.ada), "/admin/tenants/astro/")
+    budgets = text_of(browser_of(scene.people.ada), "/admin/tenants/astro/budgets/")
     assert "Managers get no mail, because no mail server is configured" in budgets
 
 

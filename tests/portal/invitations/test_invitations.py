@@ -33,8 +33,8 @@ def create(client: Client) -> str:
 def test_a_manager_passes_a_link_on_and_the_signed_in_person_joins(scene: Scene, browser_of) -> None:
     alice, charlie = browser_of(scene.people.alice), browser_of(scene.people.charlie)
     link = create(alice)
-    assert link not in text(alice, "/team/astro/")  # shown once
-    assert "0 of 1" in text(alice, "/team/astro/")
+    assert link not in text(alice, "/team/astro/invitations/")  # shown once
+    assert "0 of 1" in text(alice, "/team/astro/invitations/")
     assert "Join as charlie" in text(charlie, link)
     assert not Membership.objects.filter(user=scene.people.charlie, tenant=scene.people.astro).exists()
     assert charlie.post(link).status_code == 302
@@ -71,12 +71,12 @@ def test_a_person_without_an_account_makes_one_only_where_the_portal_allows_it(
 
 def test_mail_is_offered_only_where_a_server_is_set(scene: Scene, browser_of, settings) -> None:
     alice = browser_of(scene.people.alice)
-    assert "Send the link to" not in text(alice, "/team/astro/")
+    assert "Send the link to" not in text(alice, "/team/astro/invitations/")
     settings.EMAIL_HOST = "mail.example.org"
-    assert "Send the link to" in text(alice, "/team/astro/")
+    assert "Send the link to" in text(alice, "/team/astro/invitations/")
     sent = alice.post("/team/astro/invitations/create/", FORM | {"email": "dora@example.org"})
     assert sent.status_code == 302
-    assert "dora@example.org" in text(alice, "/team/astro/")
+    assert "dora@example.org" in text(alice, "/team/astro/invitations/")
 
 
 def test_the_client_invites_lists_joins_and_revokes(scene: Scene, browser_of) -> None:

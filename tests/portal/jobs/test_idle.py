@@ -239,7 +239,7 @@ def test_rules_are_set_for_all_for_a_cluster_and_for_teams(scene: Scene, browser
     for url in ("/admin/settings/idle/", f"/admin/clusters/{cluster.pk}/idle/", "/admin/tenants/astro/idle/"):
         assert ada.post(url, FIELDS | {"services": "on"}).status_code == 302
     assert {rule.whose for rule in IdleRule.objects.all()} == {"all teams", "lab", "Astro"}
-    html = text(ada, "/admin/tenants/astro/")
+    html = text(ada, "/admin/tenants/astro/settings/")
     assert 'value="20"' in html
     assert "use the cluster&#x27;s rule, or else the rule that applies to all teams" in html
     assert "use the rule of the team Astro" not in html
