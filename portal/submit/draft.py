@@ -16,7 +16,7 @@ from accounting.core.name_order import by_name
 from accounting.core.texts import one_line
 from accounting.models import Generation, Membership, Tenant, User
 from portal.submit.fields import Fields, digest, read_yaml
-from portal.submit.imported import Import, position_of
+from portal.submit.imported import Import, only, position_of
 from portal.submit.uploads import packed_files, sent_as
 from portal.user_request import UserRequest
 from scheduling.clusters.backend_factory import environments_of
@@ -36,6 +36,7 @@ SUBMIT_ANYWAY = "Submit anyway"  # the label of a checkbox
 NEVER_MEANT = f"This job can never run as it is. Change it, or check “{SUBMIT_ANYWAY}”."
 READ_REPORT = "The YAML has been converted from another format. Read the report, and submit the job again."
 CHOOSE_WORK = "This text describes more than one job. Choose in the report what to create."
+PRESS = "Press its button in the report."
 NOT_IMPORTED = "This text cannot be imported. The report says why."
 EXAMPLE = "digits/train.py"
 ADVANCED = (
@@ -290,6 +291,8 @@ class Draft:
         draft = replace(self, imported=found, foreign=found.text)
         if found.work is None:
             why = NOT_IMPORTED if found.refused else CHOOSE_WORK
+            if len(found.works) == 1:
+                why = f"{only(found.works[0])} {PRESS}"
             return replace(draft, spec=None, yaml_problems={"": why})
         spec = JobSpec.parse(dict(found.work.spec))
         draft = replace(draft, fields=Fields.from_spec(spec), yaml=spec.to_yaml(), spec=spec)

@@ -84,7 +84,7 @@ class Import:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Returns the options of the service or schedule that the form shows; empty for a job."""
+        """Returns the options of the service, schedule or sweep that the form shows; empty for a job."""
         return self.work.options if self.work else {}
 
     @property
@@ -103,6 +103,8 @@ class Import:
             return "The text cannot be imported as it is now. Change what is refused, and paste it again."
         if len(self.works) == 1 and self.taken == 0:
             return "The form and the YAML show the converted job. Read the report, then submit."
+        if len(self.works) == 1:
+            return f"{only(self.works[0])} Create it with the button."
         kinds = {kind: sum(work.kind is kind for work in self.works) for kind in WorkKind}
         found = ", ".join(counted(number, kind.value) for kind, number in kinds.items() if number)
         return f"The text describes {found}. Choose the one to create; you can come back for the others."
@@ -125,6 +127,13 @@ def known_generations() -> list[str]:
 def worst_first(lines: Iterable[Line]) -> Sequence[Line]:
     """Returns the lines of a report: those that need attention first, in the order of the text otherwise."""
     return sorted(lines, key=lambda line: ORDER.index(line.fate))
+
+
+def only(work: Work) -> str:
+    """Returns the sentence that says what the only work is, which is no job."""
+    return (
+        f"The text describes a {work.kind.value}{f' of {work.members}' if work.members else ''}, not a job."
+    )
 
 
 def position_of(asked: str | None) -> int | None:

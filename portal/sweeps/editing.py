@@ -74,6 +74,8 @@ def _posted(request: UserRequest) -> HttpResponse:
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft, swept = Draft.from_post(request.POST, choices), SweepFields.from_post(request.POST)
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
+        if rewritten.imported and "parameters" in rewritten.imported.options:
+            swept = SweepFields.imported(rewritten.imported.options)
         return _page(request, choices, rewritten, swept)
     if request.POST.get("do") == DO:
         return keep_form(

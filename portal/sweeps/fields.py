@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -69,6 +70,14 @@ class SweepFields:
             stop_at=stop_at,
             stop_cancels=sweep.stop_cancels,
         )
+
+    @classmethod
+    def imported(cls, options: Mapping[str, Any]) -> Self:
+        """Returns the fields for the options of an imported sweep, which have the names of the API."""
+        described = Parameters(**options["parameters"])
+        numbers = {"count": described.count, "at_once": options.get("at_once")}
+        texts: dict[str, Any] = {name: str(number) for name, number in numbers.items() if number is not None}
+        return replace(cls.new(), kind=described.kind, parameters=write_parameters(described), **texts)
 
     @classmethod
     def kept(cls, stored: Any) -> Self:

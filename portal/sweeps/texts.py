@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduling.spec.job_spec import SpecError
+from scheduling.spec.members import MOST_MEMBERS
 from scheduling.sweeps.parameters import (
     ARRAY,
     DISTRIBUTIONS,
     GRID,
     LARGEST,
     LIST,
-    MOST_MEMBERS,
     RANDOM,
     Parameters,
     Value,

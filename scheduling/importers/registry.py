@@ -83,7 +83,7 @@ def recognise(text: str) -> Format | None:
 
 
 def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ()) -> Conversion:
-    """Converts a foreign text to jobs, services and schedules. Never raises.
+    """Converts a foreign text to jobs, services, schedules and sweeps. Never raises.
 
     `name` is the name of the format; if it is "", the format is recognised. `known_generations` has the GPU types of
     the cluster, if they are known.

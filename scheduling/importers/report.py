@@ -1,4 +1,4 @@
-"""The result of an import: jobs, services and schedules, and a report with a line for each field of the foreign
+"""The result of an import: jobs, services, schedules and sweeps, and a report with a line for each field of the foreign
 text."""
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+from accounting.core.wording import fixed
 
 OF_ROLE = re.compile(r"roles\[\d+\]\.", re.ASCII)  # before the name of a role's field
 
@@ -37,14 +39,15 @@ class WorkKind(StrEnum):
     JOB = "job"
     SERVICE = "service"
     SCHEDULE = "schedule"
+    SWEEP = "sweep"
 
 
 @dataclass(frozen=True)
 class Work:
-    """A job, service or schedule that an import found.
+    """A job, service, schedule or sweep that an import found.
 
-    `spec` is accepted by JobSpec.parse. `options` has the other fields of a service or schedule, with the names and
-    values of the API.
+    `spec` is accepted by JobSpec.parse. `options` has the other fields of a service, schedule or sweep, with the names
+    and values of the API.
     """
 
     kind: WorkKind
@@ -54,6 +57,16 @@ class Work:
     @property
     def name(self) -> str:
         return str(self.spec["name"])
+
+    @property
+    def members(self) -> str:
+        """Returns how many members a sweep has, and how many run at once, such as "4 members, 2 at once"; "" for other
+        works."""
+        if self.kind is not WorkKind.SWEEP:
+            return ""
+        parameters, at_once = self.options["parameters"], self.options.get("at_once")
+        size = f"{fixed(parameters.get('count') or len(parameters['rows']))} members"
+        return f"{size}, {fixed(at_once)} at once" if at_once else size
 
 
 @dataclass(frozen=True)

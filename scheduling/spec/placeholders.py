@@ -41,6 +41,16 @@ def render(command: str, texts: Mapping[str, str]) -> str:
     return pattern(texts).sub(put, command) if texts else command
 
 
+def escape(command: str, names: Collection[str]) -> str:
+    """Returns the text from which `render` makes `command` again, whatever the values of `names` are."""
+    return pattern(names).sub(_doubled, command) if names else command
+
+
+def _doubled(found: re.Match[str]) -> str:
+    """Returns a found `{name}` as `{{name}}`, and `{{name}}` as `{{{name}}}`."""
+    return f"{{{found[0]}}}"
+
+
 def insert(text: str, texts: Mapping[str, str]) -> str:
     """Returns a text that no shell reads, with each `{name}` replaced by the text of that name, without quotes."""
 

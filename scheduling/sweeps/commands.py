@@ -9,8 +9,9 @@ from collections.abc import Collection, Sequence
 
 from accounting.core.wording import fixed
 from scheduling.spec.job_spec import JobSpec, SpecError
+from scheduling.spec.members import INDEX, INDEX_VARIABLE
 from scheduling.spec.placeholders import pattern, render
-from scheduling.sweeps.parameters import INDEX, INDEX_VARIABLE, Values, text_of
+from scheduling.sweeps.parameters import Values, text_of
 
 LONGEST_NAME = 120  # of a job
 LONGEST_COMMAND = 20_000

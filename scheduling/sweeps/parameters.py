@@ -15,9 +15,9 @@ from typing import Any, Self, TypeAlias
 from accounting.core.texts import not_storable
 from accounting.core.wording import fixed, shown
 from scheduling.spec.job_spec import RESERVED_VARIABLES, VARIABLE_NAME, SpecError
+from scheduling.spec.members import INDEX, INDEX_VARIABLE, MOST_MEMBERS
 
 GRID, RANDOM, LIST, ARRAY = KINDS = ("grid", "random", "list", "array")
-MOST_MEMBERS = 10_000
 MOST_PARAMETERS = 20
 LONGEST_NAME = 40
 LONGEST_VALUE = 500  # characters
@@ -25,8 +25,6 @@ LONGEST_VALUE = 500  # characters
 LARGEST = 10**15
 LARGEST_SEED = 2**31 - 1
 DIGITS = 6  # significant digits of random numbers
-INDEX = "index"  # what the command calls a member's number
-INDEX_VARIABLE = "SWEEP_INDEX"
 # By distribution: the fields with which it is described.
 DISTRIBUTIONS = {
     "uniform": ("low", "high"),

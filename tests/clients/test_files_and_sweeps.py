@@ -141,6 +141,23 @@ def test_a_foreign_file_is_converted_with_its_report(scene: Scene, fairlot, tmp_
     assert fairlot(scene.people.bob, "convert", script).exit_code == 1
 
 
+def test_an_array_of_slurm_becomes_a_sweep(scene: Scene, fairlot, tmp_path: Path) -> None:
+    script = tmp_path / "sweep.sbatch"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH -J many\n#SBATCH --array=0-3%2\npython x.py $SLURM_ARRAY_TASK_ID\n"
+    )
+    shown = fairlot(scene.people.bob, "convert", script)
+    assert "many is a sweep of 4 members, 2 at once. Create it with --submit." in shown.stderr
+    refused = fairlot(scene.people.bob, "submit", script)
+    assert refused.exit_code == 2
+    assert f"fairlot convert {script} --submit" in " ".join(refused.stderr.split())
+    assert fairlot(scene.people.bob, "submit", "--gpus", 1, script).exit_code == 0
+    made = fairlot(scene.people.bob, "convert", script, "--submit")
+    sweep = Sweep.objects.get(name="many")
+    assert made.stdout == f"{sweep.pk}\n"
+    assert (sweep.size, sweep.at_once, sweep.parameters["kind"]) == (4, 2, "array")
+
+
 class Files:
     """The files of a job in memory, which stand in for those of a backend."""
 

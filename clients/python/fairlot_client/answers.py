@@ -482,9 +482,9 @@ class FinishedJobs(TypedDict):
 
 
 class FoundWork(TypedDict):
-    """A job, service or schedule that the text describes. `POST` its `spec` with `options` to create it."""
+    """A job, service, schedule or sweep that the text describes. `POST` its `spec` with `options` to create it."""
 
-    kind: Literal["job", "service", "schedule"]
+    kind: Literal["job", "service", "schedule", "sweep"]
     name: str
     spec: dict[str, Any]
     options: dict[str, Any]

@@ -20,7 +20,7 @@ router = Router(tags=["Jobs"])
 
 @router.post("/convert", response=schemas.Conversion, url_name="convert")
 def convert_text(request: ApiRequest, new: schemas.NewConversion) -> dict[str, Any]:
-    """Converts a text of another system to jobs, services and schedules, and reports what became of each of its fields.
+    """Converts a text of another system to jobs, services, schedules and sweeps, and reports what became of each field.
 
     Nothing is saved or submitted. A text that cannot be converted has a report with `refused` lines and no works.
     """

@@ -34,14 +34,14 @@ class NewConversion(Schema):
 
 
 class FoundWork(Schema):
-    """A job, service or schedule that the text describes. `POST` its `spec` with `options` to create it."""
+    """A job, service, schedule or sweep that the text describes. `POST` its `spec` with `options` to create it."""
 
-    kind: Literal["job", "service", "schedule"]
+    kind: Literal["job", "service", "schedule", "sweep"]
     name: str
     spec: dict[str, Any] = Field(description="The job specification.")
     options: dict[str, Any] = Field(
-        description="The other fields of a service or schedule, as `POST /api/v1/services` and `POST /api/v1/schedules`"
-        " take them; empty for a job."
+        description="The other fields of a service, schedule or sweep, as `POST /api/v1/services`,"
+        " `POST /api/v1/schedules` and `POST /api/v1/sweeps` take them; empty for a job."
     )
     yaml: str = Field(description="The job specification as YAML.")
 

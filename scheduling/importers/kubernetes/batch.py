@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from scheduling.importers.arrays import SHELL_INDEX, Array
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
 from scheduling.importers.kubernetes.metadata import QUEUE, drop_template_metadata, put_labels
@@ -15,7 +17,12 @@ from scheduling.importers.report import Fate, Work, WorkKind
 from scheduling.timetable.cron import Cron
 
 INDEX = "JOB_COMPLETION_INDEX"
-MOST_COMPLETIONS = 100
+# In the container of pods that reach each other, as those of a training do.
+TOGETHER = re.compile(
+    r"torchrun|torch\.distributed|accelerate\W+launch|deepspeed|mpirun|mpiexec|horovod|ray\W+start|--nnodes|"
+    r"MASTER_ADDR|MASTER_PORT|WORLD_SIZE|TF_CONFIG|NCCL_|(?i:\bcoordinator)",
+    re.ASCII,
+)
 MACROS = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
           "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *"}  # fmt: skip
 # Fields of jobs that Fairlot decides itself, with the consequence.
@@ -52,33 +59,30 @@ def pod(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
 
 
 def job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
-    """Returns the job, or one job for each completion if not all run at once."""
-    completions = put_job(root.section("spec"), objects, draft)
+    """Returns the job, or a sweep whose members are the completions, if these do not work together."""
+    array = put_job(root.section("spec"), objects, draft)
     works = draft.finish()
-    return [one for work in works for one in each_completion(work, completions)]
+    return works if array is None else array.sweeps_of(works, draft.report)
 
 
-def put_job(spec: Fields, objects: Objects, draft: JobDraft) -> list[int]:
-    """Sets the fields of a Job's specification. Returns the numbers of its completions if each becomes a job."""
+def put_job(spec: Fields, objects: Objects, draft: JobDraft) -> Array | None:
+    """Sets the fields of a Job's specification. Returns its completions if each runs by itself."""
     template = spec.section("template")
     drop_template_metadata(template, draft)
     pods = PodTemplate(template, objects, draft)
-    completions = _completions(spec, pods)
+    array = _completions(spec, pods)
     pods.put()
     _deadline(spec, draft)
     drop_known(spec, OF_JOBS, draft)
-    return completions
+    return array
 
 
-def _completions(spec: Fields, pods: PodTemplate) -> list[int]:
-    """Sets the workers from parallelism and completions. Returns the completions that become jobs."""
+def _completions(spec: Fields, pods: PodTemplate) -> Array | None:
+    """Sets the workers from parallelism and completions. Returns the completions if each runs by itself: if not all
+    run at once, or if they have an index and nothing says that they reach each other."""
     draft, report = pods.draft, pods.draft.report
     at_once, all_of_them = spec.whole("parallelism"), spec.whole("completions")
     indexed = spec.text("completionMode") == "Indexed"
-    if "completionMode" in spec:
-        report.mapped(
-            spec.at("completionMode"), "workers", "Each worker knows its number from RANK." if indexed else ""
-        )
     number = all_of_them if all_of_them is not None else 1 if at_once is None else at_once
     for name in ("parallelism", "completions"):
         if name in spec:
@@ -86,18 +90,13 @@ def _completions(spec: Fields, pods: PodTemplate) -> list[int]:
     if at_once == 0:
         report.dropped(spec.at("parallelism"), "The job is not held: it starts as soon as it gets GPUs.")
         at_once = 1
-    if number > (at_once or 1):
-        source = spec.at("completions")
-        if number > MOST_COMPLETIONS:
-            report.refused_at(
-                source,
-                f"The Job runs {number} pods, {at_once or 1} at once. At most {MOST_COMPLETIONS} become jobs.",
-            )
-            return []
-        text = f"Each of the {number} completions becomes a job. All may run at once."
-        report.approximated(source, "", text)
-        return list(range(number)) if indexed else [-1] * number
     workers = at_once or 1
+    if number > workers or (indexed and number > 1 and not _work_together(pods)):
+        return _array(spec, pods, number, workers)
+    if "completionMode" in spec:
+        report.mapped(
+            spec.at("completionMode"), "workers", "Each worker knows its number from RANK." if indexed else ""
+        )
     if workers > number:
         report.approximated(spec.at("parallelism"), "workers", f"{number} completions need {number} workers.")
         workers = max(1, number)
@@ -107,23 +106,26 @@ def _completions(spec: Fields, pods: PodTemplate) -> list[int]:
         draft.put("workers", workers, spec.at("parallelism"), text, fate)
     if indexed:
         pods.at_start[INDEX] = '"$RANK"'
-    return []
+    return None
 
 
-def each_completion(work: Work, completions: list[int]) -> list[Work]:
-    """Returns one work for each completion, or the work itself if there are none."""
-    if not completions:
-        return [work]
-    found = []
-    for at, index in enumerate(completions):
-        variables = dict(work.spec.get("variables", {}))
-        if index >= 0:
-            variables[INDEX] = str(index)
-        spec: dict[str, Any] = {**work.spec, "name": f"{work.name[:108]}-{at}"}
-        if variables:
-            spec["variables"] = variables
-        found.append(Work(work.kind, spec, work.options))
-    return found
+def _array(spec: Fields, pods: PodTemplate, number: int, at_once: int) -> Array:
+    """Returns the completions as an array, and lets pods with an index have that of the member."""
+    report, said = pods.draft.report, ""
+    for name, text in (("parallelism", "at_once"), ("completionMode", "parameters")):
+        if name in spec:
+            report.mapped(spec.at(name), text)
+    if spec.text("completionMode") == "Indexed":
+        pods.index = pods.at_start[INDEX] = SHELL_INDEX
+        said = f"{INDEX} is the member's index."
+        if number <= at_once:
+            said += " Each starts as soon as it gets GPUs: nothing in the pod says that the pods reach each other."
+    return Array.counted(spec.at("completions"), number, at_once=at_once, said=said)
+
+
+def _work_together(pods: PodTemplate) -> bool:
+    """Returns whether something in the pod says that the pods of the Job reach each other."""
+    return "subdomain" in pods.spec or bool(TOGETHER.search(str(pods.spec.items("containers"))))
 
 
 def _deadline(spec: Fields, draft: JobDraft) -> None:
@@ -143,7 +145,7 @@ def cron_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     options = _timetable(spec, draft)
     template = spec.section("jobTemplate")
     put_labels(template.section("metadata"), draft)
-    if put_job(template.section("spec"), objects, draft):
+    if put_job(template.section("spec"), objects, draft) is not None:
         report.refused_at(
             template.section("spec").at("completions"),
             "A schedule submits one job at each due time.",

@@ -73,6 +73,7 @@ class PodTemplate:
     at_start: dict[str, str] = field(
         default_factory=dict
     )  # variables that the command sets, with their shell text
+    index: str = variables.OF_WORKER  # the pod's number among those of the Job, in a shell script
 
     @property
     def spec(self) -> Fields:
@@ -112,7 +113,7 @@ class PodTemplate:
         report = self.draft.report
         security.check(self.spec, container, self.draft)
         self.image(container)
-        self.at_start |= variables.put(container, self.objects, self.draft)
+        self.at_start |= variables.put(container, self.objects, self.draft, index=self.index)
         if command:
             text = commands.of_container(container, self.draft)
             if text is not None:

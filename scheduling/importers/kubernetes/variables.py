@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from scheduling.importers import credentials
 from scheduling.importers.draft import JobDraft
@@ -13,20 +14,24 @@ from scheduling.spec.attachments import NAME, is_key
 from scheduling.spec.job_spec import RESERVED_VARIABLES, VARIABLE_NAME
 
 REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
+OF_WORKER = '"$RANK"'  # the number of a worker, in a shell script
 # By field of a pod, the text in a shell script that gives its value.
 OF_WORKERS = {
     "status.podIP": "\"$(hostname -i | cut -d ' ' -f 1)\"",
     "status.podIPs": '"$(hostname -i)"',
     "metadata.name": '"$(hostname)"',
-    "metadata.annotations['batch.kubernetes.io/job-completion-index']": '"$RANK"',
-    "metadata.labels['batch.kubernetes.io/job-completion-index']": '"$RANK"',
-    "metadata.labels['training.kubeflow.org/replica-index']": '"$RANK"',
+    "metadata.labels['training.kubeflow.org/replica-index']": OF_WORKER,
 }
+OF_COMPLETIONS = (
+    "metadata.annotations['batch.kubernetes.io/job-completion-index']",
+    "metadata.labels['batch.kubernetes.io/job-completion-index']",
+)
 
 
-def put(container: Fields, objects: Objects, draft: JobDraft) -> dict[str, str]:
+def put(container: Fields, objects: Objects, draft: JobDraft, *, index: str = OF_WORKER) -> dict[str, str]:
     """Sets the variables and secrets. Returns the variables that only a worker knows, with the text of the shell that
-    gives their value."""
+    gives their value. `index` is this text for the number of a pod among those of its Job."""
+    of_workers = OF_WORKERS | dict.fromkeys(OF_COMPLETIONS, index)
     known: dict[str, str] = {}
     at_start: dict[str, str] = {}
     for one in container.sections("envFrom"):
@@ -34,7 +39,7 @@ def put(container: Fields, objects: Objects, draft: JobDraft) -> dict[str, str]:
     for one in container.sections("env"):
         name = one.text("name")
         if "valueFrom" in one:
-            at_start |= _put_from(name, one, objects, draft)
+            at_start |= _put_from(name, one, objects, draft, of_workers)
             continue
         value = REFERENCE.sub(lambda found: known.get(found[1], found[0]), one.text("value"))
         fate, text = Fate.MAPPED, ""
@@ -92,7 +97,9 @@ def _put_all(one: Fields, objects: Objects, draft: JobDraft) -> dict[str, str]:
     return known
 
 
-def _put_from(name: str, one: Fields, objects: Objects, draft: JobDraft) -> dict[str, str]:
+def _put_from(
+    name: str, one: Fields, objects: Objects, draft: JobDraft, of_workers: Mapping[str, str]
+) -> dict[str, str]:
     report, path, source = draft.report, one.path, one.section("valueFrom")
     if secret := source.section("secretKeyRef"):
         _put_secret(name, secret, path, draft)
@@ -107,10 +114,10 @@ def _put_from(name: str, one: Fields, objects: Objects, draft: JobDraft) -> dict
                 "The value is in a ConfigMap that is not in the file. Write it into the field variables, or store it as"
                 " this secret.", Fate.APPROXIMATED,
             )  # fmt: skip
-    elif (at := source.section("fieldRef").text("fieldPath")) in OF_WORKERS:
+    elif (at := source.section("fieldRef").text("fieldPath")) in of_workers:
         if VARIABLE_NAME.fullmatch(name) and name not in RESERVED_VARIABLES:
-            report.approximated(path, "command", f"The command sets this variable to {OF_WORKERS[at]}.")
-            return {name: OF_WORKERS[at]}
+            report.approximated(path, "command", f"The command sets this variable to {of_workers[at]}.")
+            return {name: of_workers[at]}
         report.dropped(path, "Fairlot sets this variable itself.")
     else:
         report.dropped(path, "This value of the pod is not known to jobs. The variable is not set.")

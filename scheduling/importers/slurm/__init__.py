@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.reading import Source
 from scheduling.importers.report import Report, Work
-from scheduling.importers.slurm.arrays import each_task
+from scheduling.importers.slurm.arrays import Tasks
 from scheduling.importers.slurm.directives import BatchScript, end_of_header
 from scheduling.importers.slurm.resources import Request
 from scheduling.importers.slurm.script import put_command
@@ -21,15 +21,18 @@ def recognise(source: Source) -> bool:
 
 
 def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
-    """Returns a job, or for an array one job for each of its tasks."""
+    """Returns a job, or for an array a sweep."""
     script = BatchScript.read(source.text, report)
     if script is None:
         return []
     draft = JobDraft(report, known_generations=known)
     request = Request.read(script, draft)
     put_settings(script, draft)
-    put_command(script, request, draft)
+    tasks = Tasks.read(script, report)
+    put_command(script, request, draft, tasks)
     draft.default("name", "slurm-job", "The script has no --job-name.")
-    works = each_task(script, draft.finish(), report)
+    works = draft.finish()
+    if tasks is not None:
+        works = tasks.works_of(works, report)
     script.drop_the_rest()
     return works

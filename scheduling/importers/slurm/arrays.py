@@ -1,75 +1,113 @@
-"""Arrays of jobs: each task becomes a job."""
+"""Arrays of jobs: their tasks become the members of a sweep."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
+from accounting.core.wording import fixed
+from scheduling.importers.arrays import SHELL_INDEX, Array
 from scheduling.importers.report import Report, Work
 from scheduling.importers.slurm.directives import BatchScript
+from scheduling.spec.members import INDEX_VARIABLE, MOST_MEMBERS
 
-MOST_TASKS = 100
 RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
+AT_ONCE = re.compile(r"[1-9]\d{0,8}", re.ASCII)
+TASK = "SLURM_ARRAY_TASK_ID"
 
 
-def each_task(script: BatchScript, works: list[Work], report: Report) -> list[Work]:
-    """Returns one job for each task of the array, or the job itself if the script describes no array."""
-    if "array" not in script:
-        return works
-    source = script.source("array")
-    listed, _, at_once = script.value("array").partition("%")
-    tasks = numbers(listed)
-    if not tasks:
-        report.refused_at(source, "This is not a list of task numbers, such as 0-9 or 1,3,5-7:2.")
-        return []
-    if len(tasks) > MOST_TASKS:
-        report.refused_at(
-            source,
-            f"The array has more than {MOST_TASKS} tasks. Import a part of it at a time, for example"
-            f" --array={tasks[0]}-{tasks[MOST_TASKS - 1]}.",
-        )
-        return []
-    limit = f" All may run at once, not only {at_once[:9]} of them." if at_once else ""
-    report.approximated(
-        source, "variables.SLURM_ARRAY_TASK_ID",
-        f"Each of the {len(tasks)} tasks becomes a separate job.{limit} To run them as one, create a sweep of the kind"
-        " Array, whose members have their number in SWEEP_INDEX.",
-    )  # fmt: skip
-    return [_task(work, number, tasks) for work in works for number in tasks]
+@dataclass(frozen=True)
+class Tasks:
+    """The tasks of an array: their numbers, of which there is at least one, and how many run at once."""
+
+    numbers: list[int]
+    at_once: int | None
+    source: str
+
+    @classmethod
+    def read(cls, script: BatchScript, report: Report) -> Tasks | None:
+        """Returns the tasks of a script. Returns None if it has no array, or an array that the report refuses."""
+        if "array" not in script:
+            return None
+        source = script.source("array")
+        listed, percent, at_once = (part.strip() for part in script.value("array").partition("%"))
+        tasks = numbers(listed)
+        if not tasks:
+            report.refused_at(source, "This is not a list of task numbers, such as 0-9 or 1,3,5-7:2.")
+        elif percent and not AT_ONCE.fullmatch(at_once):
+            report.refused_at(
+                source, "After % a number is expected: how many tasks run at once, such as 0-9%2."
+            )
+        elif len(tasks) > MOST_MEMBERS:
+            report.refused_at(
+                source,
+                f"The array has more than {fixed(MOST_MEMBERS)} tasks, which is the most that a sweep has. Import a"
+                f" part of it at a time, for example --array={tasks[0]}-{tasks[MOST_MEMBERS - 1]}.",
+            )
+        else:
+            return cls(tasks, int(at_once) if at_once else None, source)
+        return None
+
+    @property
+    def step(self) -> int:
+        """Returns the distance of the tasks; 0 if it is not always the same."""
+        steps = {later - earlier for earlier, later in pairwise(self.numbers)}
+        return steps.pop() if len(steps) == 1 else 0
+
+    @property
+    def exports(self) -> dict[str, str]:
+        """Returns the shell text of the task's number, if it follows from the index of the member."""
+        if not self.step:
+            return {}
+        first = self.numbers[0]
+        terms = [str(first)] if first else []
+        terms.append(INDEX_VARIABLE if self.step == 1 else f"{INDEX_VARIABLE} * {self.step}")
+        return {TASK: SHELL_INDEX if terms == [INDEX_VARIABLE] else f'"$(({" + ".join(terms)}))"'}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Returns the variables that all tasks have in common, and the number of an only task."""
+        alone = {TASK: str(self.numbers[0])} if len(self.numbers) == 1 else {}
+        return alone | {
+            "SLURM_ARRAY_TASK_COUNT": str(len(self.numbers)),
+            "SLURM_ARRAY_TASK_MIN": str(self.numbers[0]),
+            "SLURM_ARRAY_TASK_MAX": str(self.numbers[-1]),
+            "SLURM_ARRAY_TASK_STEP": str(self.step or 1),
+        }
+
+    def works_of(self, works: list[Work], report: Report) -> list[Work]:
+        """Returns a sweep for each of the works, or the work itself if there is only one task."""
+        if len(self.numbers) == 1:
+            report.mapped(
+                self.source, f"variables.{TASK}", f"The only task has the number {self.numbers[0]}."
+            )
+            return works
+        at_once = self.at_once
+        if not self.step:
+            rows = [{TASK: number} for number in self.numbers]
+            array = Array.listed(self.source, rows, at_once=at_once, said=f"Each has its own {TASK}.")
+        else:
+            first = self.numbers[0]
+            same = first == 0 and self.step == 1
+            said = f"{TASK} is the member's index." if same else f"Member 0 is task {first}, member 1 is task"
+            said = said if same else f"{said} {self.numbers[1]}, and so on."
+            array = Array.counted(self.source, len(self.numbers), at_once=at_once, said=said)
+        return array.sweeps_of(works, report)
 
 
 def numbers(listed: str) -> list[int]:
-    """Returns the task numbers in an array's list, at most one more than MOST_TASKS. Returns an empty list if the text
-    is not such a list."""
+    """Returns the task numbers in an array's list, at most one more than MOST_MEMBERS.
+
+    Returns an empty list if the text is not such a list.
+    """
     found: dict[int, None] = {}
     for part in listed.split(","):
         said = RANGE.fullmatch(part.strip())
         if not said or int(said[3] or 1) == 0:
             return []
-        for number in _range(int(said[1]), int(said[2] or said[1]), int(said[3] or 1)):
+        for number in range(int(said[1]), int(said[2] or said[1]) + 1, int(said[3] or 1)):
             found[number] = None
-            if len(found) > MOST_TASKS:
-                return list(found)
+            if len(found) > MOST_MEMBERS:
+                return sorted(found)
     return sorted(found)
-
-
-def _range(first: int, last: int, by: int) -> Iterator[int]:
-    yield from range(first, last + 1, by)
-
-
-def _task(work: Work, number: int, tasks: list[int]) -> Work:
-    steps = {later - earlier for earlier, later in pairwise(tasks)}
-    variables = {
-        "SLURM_ARRAY_TASK_ID": str(number),
-        "SLURM_ARRAY_TASK_COUNT": str(len(tasks)),
-        "SLURM_ARRAY_TASK_MIN": str(tasks[0]),
-        "SLURM_ARRAY_TASK_MAX": str(tasks[-1]),
-        "SLURM_ARRAY_TASK_STEP": str(steps.pop() if len(steps) == 1 else 1),
-    }
-    spec = {
-        **work.spec,
-        "name": f"{work.name[:108]}-{number}",
-        "variables": {**work.spec.get("variables", {}), **variables},
-    }
-    return Work(work.kind, spec, work.options)

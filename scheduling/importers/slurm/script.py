@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.report import Fate, Report
 from scheduling.importers.slurm import tools
+from scheduling.importers.slurm.arrays import Tasks
 from scheduling.importers.slurm.directives import BatchScript
 from scheduling.importers.slurm.resources import Request
 from scheduling.importers.slurm.settings import NO_FOLDERS, put_image
@@ -96,8 +97,11 @@ class Step:
         return self.program == "hostname" and bool({"-w", "--nodelist"} & self.options.keys())
 
 
-def put_command(script: BatchScript, request: Request, draft: JobDraft) -> None:
-    """Sets the command, and the variables that Slurm would set and that the script uses."""
+def put_command(script: BatchScript, request: Request, draft: JobDraft, tasks: Tasks | None = None) -> None:
+    """Sets the command, and the variables that Slurm would set and that the script uses.
+
+    `tasks` are those of an array. Their variables are set in any case, because a program may use them.
+    """
     body, report = script.body, draft.report
     if not _commands_of(body).strip():
         report.refused_at("script", "The script has no commands.", "command")
@@ -125,7 +129,7 @@ def put_command(script: BatchScript, request: Request, draft: JobDraft) -> None:
             )
         body, plain, steps = plain_body, _commands_of(plain_body), []
     variables = list(dict.fromkeys(VARIABLE.findall(plain)))[:MOST_VARIABLES]
-    exports = tools.set_variables(script, request, draft, variables, lines.first)
+    exports = tools.set_variables(script, request, draft, variables, lines.first, tasks=tasks)
     _remarks(plain, report, lines)
     wanted = _tools(plain, steps, variables, request)
     draft.command(

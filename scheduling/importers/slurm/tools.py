@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from scheduling.importers.commands import OF_BASH
 from scheduling.importers.draft import JobDraft
+from scheduling.importers.slurm.arrays import Tasks
 from scheduling.importers.slurm.directives import BatchScript
 from scheduling.importers.slurm.resources import Request
 
@@ -139,28 +140,50 @@ BEFORE: dict[str, Static] = {
     "SLURM_JOB_QOS": lambda script, request: script.value("qos"),
 }
 OF_ARRAYS = "SLURM_ARRAY_TASK_"
+OF_ARRAY = "SLURM_ARRAY_JOB_ID"
 
 
 def set_variables(
-    script: BatchScript, request: Request, draft: JobDraft, names: list[str], line_of: Callable[[str], int]
+    script: BatchScript,
+    request: Request,
+    draft: JobDraft,
+    names: list[str],
+    line_of: Callable[[str], int],
+    *,
+    tasks: Tasks | None,
 ) -> dict[str, str]:
-    """Sets the variables that the script uses and that are known now. Returns the others, with the text that gives
-    their value."""
+    """Sets the variables that the script uses and that are known now, and those of the tasks of an array. Returns the
+    others, with the text that gives their value."""
     exports: dict[str, str] = {}
+    if tasks is not None:
+        exports |= tasks.exports
+        draft.spec["variables"] = draft.spec.get("variables", {}) | tasks.variables
     for name in names:
         source = f"line {line_of(rf'[$]{{?{name}')}: ${name}"
-        if name in AT_RUN_TIME:
+        if tasks is not None and name == OF_ARRAY and len(tasks.numbers) > 1:
+            exports[name] = AT_RUN_TIME[name]
+            draft.report.approximated(
+                source,
+                "command",
+                "The command sets it to the number of the member's own job. In Slurm all tasks have the same.",
+            )
+        elif tasks is not None and name.startswith(OF_ARRAYS):
+            draft.report.mapped(source, f"variables.{name}", _of_tasks(tasks, name))
+        elif name in AT_RUN_TIME:
             exports[name] = AT_RUN_TIME[name]
             draft.report.approximated(
                 source, "command", f"The command sets this variable to {AT_RUN_TIME[name]}."
             )
         elif name in BEFORE and (value := BEFORE[name](script, request)):
             draft.variable(name, value, source, f"Set to {value[:60]}, as Slurm would.")
-        elif name.startswith(OF_ARRAYS) and "array" in script:
-            draft.report.mapped(source, f"variables.{name}", "Each job of the array has its own value.")
         else:
             draft.report.dropped(source, "This variable is not set.")
     return exports
+
+
+def _of_tasks(tasks: Tasks, name: str) -> str:
+    value = tasks.variables.get(name)
+    return "Each member has its own value." if value is None else f"Set to {value}, as Slurm would."
 
 
 def wrapped(

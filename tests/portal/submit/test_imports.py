@@ -7,7 +7,8 @@ import re
 import pytest
 from django.test import Client
 
-from scheduling.models import Cluster, Job, Schedule
+from portal.submit.fields import Fields
+from scheduling.models import Cluster, Job, Schedule, Sweep
 from tests.portal.scene import Scene
 from tests.portal.submit.test_submit import posted
 
@@ -108,6 +109,30 @@ def test_a_schedule_opens_its_form_with_its_times(bob: Client) -> None:
     assert (timing.expression, timing.time_zone, timing.overlap) == ("30 2 * * *", "Europe/Berlin", "allow")
     assert (draft.fields.name, timing.problems) == ("nightly", {})
     assert not Schedule.objects.filter(name="nightly").exists()
+
+
+def test_an_array_opens_the_form_of_a_sweep_which_one_more_click_creates(bob: Client) -> None:
+    text = "#!/bin/sh\n#SBATCH -J many\n#SBATCH --array=0-3%2\npython x.py $SLURM_ARRAY_TASK_ID\n"
+    html = bob.post("/submit/convert/?from=yaml", posted() | {"yaml": text}).content.decode()
+    assert "describes a sweep of 4 members, 2 at once, not a job" in html
+    button = 'value="take-0" formaction="/sweeps/new/">Create a sweep of 4 members, 2 at once</button>'
+    assert html.count("take-") == html.count(button) == 1
+    shown = bob.post("/sweeps/new/", posted() | {"yaml": text, "do": "take-0"})
+    swept, draft = shown.context["swept"], shown.context["draft"]
+    assert (swept.kind, swept.count, swept.at_once, swept.problems) == ("array", "4", "2", {})
+    assert shown.context["preview"].size == 4
+    fields = {name: getattr(draft.fields, name) for name in Fields.__dataclass_fields__}
+    rest = {"yaml": draft.yaml, "agreed": draft.agreed, "request_key": draft.request_key, "do": "submit"}
+    assert bob.post("/sweeps/new/", fields | swept.to_dict() | rest | {"foreign": text}).status_code == 302
+    made = Sweep.objects.get(name="many")
+    assert (made.size, made.at_once) == (4, 2)
+
+
+def test_a_list_of_tasks_fills_the_parameters_of_a_sweep(bob: Client) -> None:
+    text = "#!/bin/sh\n#SBATCH -J many\n#SBATCH --array=1,5,7-9\npython x.py\n"
+    shown = bob.post("/sweeps/new/", posted() | {"yaml": text, "do": "take-0"})
+    assert shown.context["swept"].parameters.split("\n") == ["SLURM_ARRAY_TASK_ID", "1", "5", "7", "8", "9"]
+    assert shown.context["preview"].size == 5
 
 
 def test_an_invalid_specification_of_fairlot_is_not_taken_for_a_foreign_file(bob: Client) -> None:

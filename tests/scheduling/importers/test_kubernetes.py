@@ -131,13 +131,56 @@ def test_secrets_become_references_and_never_values() -> None:
     assert not any(part in str(found) for part in ("val-ue-1", "a1B2a1B2", "pass-word-2"))
 
 
-def test_parallel_pods_are_workers_and_others_are_jobs() -> None:
-    indexed = {"parallelism": 4, "completions": 4, "completionMode": "Indexed"}
-    spec = spec_of(job(indexed))
-    assert (spec["workers"], spec["command"]) == (4, 'export JOB_COMPLETION_INDEX="$RANK"\npython x.py')
-    found = converted(job({"parallelism": 2, "completions": 3, "completionMode": "Indexed"}))
-    assert [work.spec["variables"]["JOB_COMPLETION_INDEX"] for work in found.works] == ["0", "1", "2"]
-    assert "At most 100 become jobs" in refusals(converted(job({"completions": 5000})))
+INDEXED = {"parallelism": 4, "completions": 4, "completionMode": "Indexed"}
+AT_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+
+
+@pytest.mark.parametrize(
+    "together",
+    [
+        {"pod": {"subdomain": "svc"}},
+        {"env": [{"name": "MASTER_ADDR", "value": "j-0.svc"}]},
+        {"command": ["torchrun", "--nnodes=4", "x.py"]},
+        {"args": ["--coordinator=j-0.svc"]},
+    ],
+)
+def test_pods_that_reach_each_other_are_the_workers_of_one_job(together: dict[str, Any]) -> None:
+    spec = spec_of(job(INDEXED, **together))
+    assert spec["workers"] == 4
+    assert spec["command"].startswith('export JOB_COMPLETION_INDEX="$RANK"\n')
+
+
+@pytest.mark.parametrize(
+    ("spec", "size", "at_once"),
+    [
+        (INDEXED, 4, None),
+        (INDEXED | {"parallelism": 3}, 4, 3),
+        ({"completions": 5, "completionMode": "Indexed"}, 5, 1),
+        ({"completions": 5000, "parallelism": 2}, 5000, 2),
+    ],
+)
+def test_completions_that_run_by_themselves_are_the_members_of_a_sweep(
+    spec: dict[str, Any], size: int, at_once: int | None
+) -> None:
+    env = [{"name": "PART", "valueFrom": {"fieldRef": {"fieldPath": AT_INDEX}}}]
+    found = converted(job(spec, env=env))
+    [work] = found.works
+    assert work.kind is WorkKind.SWEEP
+    assert work.options["parameters"] == {"kind": "array", "count": size}
+    assert work.options.get("at_once") == at_once
+    assert work.spec.get("workers", 1) == 1
+    if "completionMode" in spec:
+        assert (
+            'export JOB_COMPLETION_INDEX="$SWEEP_INDEX"\nexport PART="$SWEEP_INDEX"\n' in work.spec["command"]
+        )
+    assert any(line.text.startswith(f"A sweep of {work.members}.") for line in found.report)
+
+
+def test_more_completions_than_a_sweep_has_members_are_refused() -> None:
+    assert "at most 10" in refusals(converted(job({"completions": 10_001})))
+    cron = {"schedule": "5 1 * * *", "jobTemplate": {"spec": job(INDEXED)["spec"]}}
+    found = converted({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}, "spec": cron})
+    assert "A schedule submits one job" in refusals(found)
 
 
 def test_a_cron_job_is_a_schedule() -> None:

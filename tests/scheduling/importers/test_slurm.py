@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from scheduling.importers.registry import convert
-from scheduling.importers.report import Conversion, Fate
-from scheduling.importers.slurm.arrays import numbers
+from scheduling.importers.report import Conversion, Fate, Work, WorkKind
 from scheduling.importers.slurm.settings import minutes_of
+from scheduling.spec.job_spec import JobSpec
+from scheduling.sweeps.commands import check_lengths, check_members, spec_of_member
+from scheduling.sweeps.parameters import Parameters
 
 KNOWN = ("A100-40GB", "A100-80GB", "H100", "V100")
 
@@ -26,6 +28,16 @@ def spec_of(options: str, body: str = "python train.py") -> Any:
     found = converted(options, body)
     assert len(found.works) == 1, found.report
     return found.works[0].spec
+
+
+def members_of(work: Work) -> list[JobSpec]:
+    """Returns the jobs that the sweep submits."""
+    parameters, base = Parameters(**work.options["parameters"]), JobSpec.parse(dict(work.spec))
+    parameters.check()
+    members = list(parameters.expand())
+    check_members(base, parameters.names)
+    check_lengths(base, members)
+    return [spec_of_member(base, index, values) for index, values in enumerate(members)]
 
 
 def refusals(found: Conversion) -> str:
@@ -106,13 +118,66 @@ def test_each_option_is_in_the_report() -> None:
     assert {"line 3: -t", "line 3: -G"} <= sources
 
 
-def test_each_task_of_an_array_is_a_job() -> None:
-    found = converted("--array=1-7:3,20%2 -G1 -J sweep", "python x.py $SLURM_ARRAY_TASK_ID")
-    assert [work.name for work in found.works] == ["sweep-1", "sweep-4", "sweep-7", "sweep-20"]
-    assert [work.spec["variables"]["SLURM_ARRAY_TASK_ID"] for work in found.works] == ["1", "4", "7", "20"]
-    assert "more than 100 tasks" in refusals(converted("--array=0-999999999 -G1"))
-    assert numbers("3-1") == []
-    assert numbers("1-x") == []
+@pytest.mark.parametrize(
+    ("array", "kind", "at_once", "tasks"),
+    [
+        ("0-3%2", "array", 2, [0, 1, 2, 3]),
+        ("1-3%9", "array", None, [1, 2, 3]),
+        ("10-40:10", "array", None, [10, 20, 30, 40]),
+        ("0-6:3", "array", None, [0, 3, 6]),
+        ("3,2,1", "array", None, [1, 2, 3]),
+        ("1-7:3,20%2", "list", 2, [1, 4, 7, 20]),
+    ],
+)
+def test_the_tasks_of_an_array_are_the_members_of_a_sweep(
+    tmp_path: Path, array: str, kind: str, at_once: int | None, tasks: list[int]
+) -> None:
+    body = 'echo "{index} {{index}} $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT" "${SLURM_ARRAY_JOB_ID}"'
+    found = converted(f"--array={array} -G1 -J sweep", body)
+    [work] = found.works
+    assert (work.kind, work.options["parameters"]["kind"]) == (WorkKind.SWEEP, kind)
+    assert work.options.get("at_once") == at_once
+    said = [f"{{index}} {{{{index}}}} {task} of {len(tasks)} 77\n" for task in tasks]
+    assert [run(member.to_dict(), tmp_path, rank=0) for member in members_of(work)] == said
+
+
+def test_the_report_says_which_sweep_an_array_becomes() -> None:
+    [line] = [line for line in converted("--array=1-4%2").report if line.target == "parameters"]
+    assert line.text == "A sweep of 4 members, 2 at once. Member 0 is task 1, member 1 is task 2, and so on."
+    shared = next(
+        line
+        for line in converted("--array=1-4", "echo $SLURM_ARRAY_JOB_ID").report
+        if "JOB_ID" in line.source
+    )
+    assert (shared.fate, "member's own job" in shared.text) == (Fate.APPROXIMATED, True)
+    [alone] = converted("--array=5", "echo $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_JOB_ID").works
+    assert (alone.kind, alone.spec["variables"]["SLURM_ARRAY_TASK_ID"]) == (WorkKind.JOB, "5")
+
+
+@pytest.mark.parametrize(
+    ("array", "why"),
+    [
+        ("0-999999999", "more than 10 000 tasks"),
+        ("0-10000", "--array=0-9999"),
+        ("0-3%0", "After % a number"),
+        ("0-3%x", "After % a number"),
+        ("3-1", "not a list of task numbers"),
+        ("1-x", "not a list of task numbers"),
+        ("1-4:0", "not a list of task numbers"),
+    ],
+)
+def test_an_array_that_no_sweep_can_be_is_refused(array: str, why: str) -> None:
+    assert why in refusals(converted(f"--array={array} -G1")).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_variables_that_a_sweep_sets_are_left_out_of_its_job() -> None:
+    found = converted("--array=1,2,5 -G1 --export=ALL,SLURM_ARRAY_TASK_ID=9,SWEEP_INDEX=3,A=b")
+    [work] = found.works
+    assert work.spec["variables"]["A"] == "b"
+    assert not {"SWEEP_INDEX", "SLURM_ARRAY_TASK_ID"} & work.spec["variables"].keys()
+    dropped = {line.target for line in found.report if line.fate is Fate.DROPPED}
+    assert {"variables.SWEEP_INDEX", "variables.SLURM_ARRAY_TASK_ID"} <= dropped
+    assert len(members_of(work)) == 3
 
 
 def test_times_are_read_as_slurm_reads_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ import click
 C = TypeVar("C", bound=Callable[..., Any])
 
 MARK = "#FAIRLOT"
+SBATCH = re.compile(r"^#SBATCH\s", re.MULTILINE)
 # Programs that can read a script from their option -c.
 WITH_C = {"sh", "bash", "dash", "zsh", "ksh", "python", "python3"}
 
@@ -131,6 +133,11 @@ def read_options(
     if script is not None:
         text, source = script
         directives = directives_of(text, source)
+        if SBATCH.search(text) and not directives and not _any_option(options):
+            raise click.UsageError(
+                f"{source} has #SBATCH lines, which this command does not read. Run: fairlot convert {source} --submit."
+                " To run it as it is, add a line such as #FAIRLOT --gpus 1."
+            )
         _lay_over(spec, directives)
         place |= place_of(directives)
         spec["command"] = as_command(text, source, words[1:])
@@ -240,6 +247,11 @@ def as_command(text: str, source: str, arguments: Sequence[str]) -> str:
     # A shell takes the first argument after its script as the script's name; Python does not.
     name = [] if program.startswith("python") else ["script" if source == "-" else source]
     return f"exec {shlex.join([*run, *name, *arguments])}"
+
+
+def _any_option(options: Mapping[str, Any]) -> bool:
+    """Returns whether an option sets a field of the specification."""
+    return any(options.get(name) not in (None, ()) for name in (*FIELDS, "fields"))
 
 
 def _lay_over(spec: dict[str, Any], options: Mapping[str, Any]) -> None:

@@ -13,11 +13,18 @@ from fairlot_client.cli.spec import place_of
 REPORT: list[Column] = [("FATE", "fate"), ("SOURCE", "source"), ("TARGET", "target"), ("MEANING", "text")]
 
 
+def described(options: Any) -> str:
+    """Returns how many members the options of a sweep describe, and how many are at work at once."""
+    parameters, at_once = options["parameters"], options.get("at_once")
+    size = parameters.get("count") or len(parameters["rows"])
+    return f"{size} members" + (f", {at_once} at once" if at_once else "")
+
+
 @click.command()
 @click.argument("file", type=click.File())
 @click.option("--format", help="Format of the file, such as slurm. By default it is recognised.")
 @click.option("--report", is_flag=True, help="Only show what became of each field.")
-@click.option("--submit", is_flag=True, help="Submit the jobs that the file describes.")
+@click.option("--submit", is_flag=True, help="Submit the jobs and create the sweeps that the file describes.")
 @click.option("-t", "--team", help="Team that pays. Not needed if you are in only one.")
 @click.option("--cluster", help="Cluster to run on. Not needed if there is only one.")
 @output_option
@@ -36,18 +43,37 @@ def convert(app: App, file: Any, format: str | None, report: bool, submit: bool,
     elif report:
         show_rows(app, found["report"], REPORT, name="source")
     else:
-        for line in found["report"]:
-            if line["fate"] != "mapped":
-                talk(f"{line['fate']}: {line['source'] or line['target']}: {line['text']}")
-        if not submit:
-            click.echo("---\n".join(work["yaml"] for work in found["works"]), nl=False)
+        show_result(found, specifications=not submit)
     if not found["works"]:
         click.get_current_context().exit(1)
     for work in found["works"] if submit else ():
-        if work["kind"] != "job":
-            talk(f"{work['name']} is a {work['kind']}, which this command does not create.")
-            continue
-        job = app.client.submit_job(spec=work["spec"], **place_of(place))
-        talk(f'Submitted job {job["id"]} "{job["name"]}" for {job["team"]}.')
-        if app.output == "table":
-            click.echo(job["id"])
+        create(app, work, place_of(place))
+
+
+def show_result(found: Any, *, specifications: bool) -> None:
+    """Says what needs attention, and prints the specifications if asked."""
+    for line in found["report"]:
+        if line["fate"] != "mapped":
+            talk(f"{line['fate']}: {line['source'] or line['target']}: {line['text']}")
+    if not specifications:
+        return
+    for work in found["works"]:
+        if work["kind"] == "sweep":
+            size = described(work["options"])
+            talk(f"{work['name']} is a sweep of {size}. Create it with --submit.")
+    click.echo("---\n".join(work["yaml"] for work in found["works"]), nl=False)
+
+
+def create(app: App, work: Any, place: dict[str, Any]) -> None:
+    """Submits the job or creates the sweep that was found, and prints its id."""
+    if work["kind"] == "job":
+        made: Any = app.client.submit_job(spec=work["spec"], **place)
+        talk(f'Submitted job {made["id"]} "{made["name"]}" for {made["team"]}.')
+    elif work["kind"] == "sweep":
+        made = app.client.create_sweep(spec=work["spec"], **work["options"], **place)
+        talk(f'Created sweep {made["id"]} "{made["name"]}" with {made["size"]} members.')
+    else:
+        talk(f"{work['name']} is a {work['kind']}, which this command does not create.")
+        return
+    if app.output == "table":
+        click.echo(made["id"])

@@ -1,0 +1,92 @@
+"""Makes a sweep of a converted job that another system runs many times, such as the tasks of an array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from accounting.core.wording import fixed
+from scheduling.importers.report import Fate, Report, Work, WorkKind
+from scheduling.spec.job_spec import JobSpec, SpecError
+from scheduling.spec.members import INDEX, INDEX_VARIABLE, MOST_MEMBERS
+from scheduling.spec.placeholders import escape
+
+SHELL_INDEX = f'"${INDEX_VARIABLE}"'  # a member's number, in a shell script
+NO_PORT = "Members of a sweep answer at no port."
+SET_BY_SWEEP = "The sweep sets this variable for each member."
+
+
+@dataclass(frozen=True)
+class Array:
+    """The members of an array.
+
+    - `source`: the field of the foreign text that describes them.
+    - `parameters`: the same as the API of sweeps takes it.
+    - `at_once`: how many run at the same time; None for no limit.
+    - `said`: what else the report says about them.
+    """
+
+    source: str
+    parameters: Mapping[str, Any]
+    at_once: int | None = None
+    said: str = ""
+
+    @classmethod
+    def counted(cls, source: str, count: int, *, at_once: int | None = None, said: str = "") -> Array:
+        """Returns an array of `count` members that differ in their index."""
+        return cls(source, {"kind": "array", "count": count}, at_once, said)
+
+    @classmethod
+    def listed(
+        cls, source: str, rows: Sequence[Mapping[str, Any]], *, at_once: int | None = None, said: str = ""
+    ) -> Array:
+        """Returns an array with a member for each of `rows`, which have the values of its parameters."""
+        return cls(source, {"kind": "list", "rows": [dict(row) for row in rows]}, at_once, said)
+
+    @property
+    def size(self) -> int:
+        return int(self.parameters.get("count") or len(self.parameters["rows"]))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Returns the options of the sweep. A limit that all members keep is left out."""
+        limit = self.at_once if self.at_once is not None and self.at_once < self.size else None
+        return {"parameters": dict(self.parameters)} | ({} if limit is None else {"at_once": limit})
+
+    def sweeps_of(self, works: Sequence[Work], report: Report) -> list[Work]:
+        """Returns a sweep for each of the works, which are jobs; none if the report has a refused line afterwards."""
+        if self.size > MOST_MEMBERS:
+            report.refused_at(
+                self.source,
+                f"A sweep has at most {fixed(MOST_MEMBERS)} members. Import a part of the array at a time.",
+            )
+            return []
+        return [sweep for work in works for sweep in self._sweep_of(work, report)]
+
+    def _sweep_of(self, work: Work, report: Report) -> list[Work]:
+        rows = self.parameters.get("rows") or [{}]
+        names = [*rows[0], INDEX]
+        spec = dict(work.spec) | {"command": escape(work.spec["command"], names)}
+        if "roles" in spec:
+            spec["roles"] = [
+                {**role, "command": escape(role["command"], names)} if role.get("command") else role
+                for role in spec["roles"]
+            ]
+        if spec.pop("port", None) is not None:
+            report.remark(Fate.DROPPED, "", "port", NO_PORT)
+        for field in ("variables", "secrets"):
+            given = spec.get(field, {})
+            for name in given.keys() & {*names, INDEX_VARIABLE}:
+                report.remark(Fate.DROPPED, "", f"{field}.{name}", SET_BY_SWEEP)
+            if given:
+                spec[field] = {name: given[name] for name in given if name not in {*names, INDEX_VARIABLE}}
+        try:
+            JobSpec.parse(spec)
+        except SpecError as error:
+            for path, text in error.problems.items():
+                report.refused_at(self.source, f"{path} {text}.".strip(), path)
+            return []
+        sweep = Work(WorkKind.SWEEP, spec, self.options)
+        report.mapped(self.source, "parameters", f"A sweep of {sweep.members}. {self.said}".strip())
+        return [sweep]
