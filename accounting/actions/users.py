@@ -14,9 +14,10 @@ from django.db import transaction
 from accounting.access import audit
 from accounting.access.permissions import require
 from accounting.actions.checks import check_choice, check_fields, check_name, refused_if_taken
+from accounting.actions.memberships import add_within
 from accounting.actions.notifications import forget_unseen
 from accounting.core.errors import NotAllowed, Refused
-from accounting.models import User
+from accounting.models import Membership, Tenant, User
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,13 @@ def create_user(
     first_name: str = "",
     last_name: str = "",
     email: str = "",
+    tenant: Tenant | None = None,
+    role: str = Membership.Role.MEMBER,
 ) -> Credentials:
-    """Creates a user and returns the user with the password. The password is random unless `password` is given."""
+    """Creates a user and returns the user with the password. The password is random unless `password` is given.
+
+    `tenant`: also makes the user a member of this team, with the role `role`.
+    """
     require(actor, "user.change")
     user = User(
         username=username,
@@ -55,7 +61,11 @@ def create_user(
         last_name=last_name.strip(),
         email=email.strip(),
     )
-    return create_user_within(actor=actor, user=user, password=password)
+    made = create_user_within(actor=actor, user=user, password=password)
+    if tenant is not None:
+        require(actor, "member.change", tenant)
+        add_within(actor=actor, membership=Membership(user=user, tenant=tenant, role=role))
+    return made
 
 
 def create_user_within(*, actor: User | None, user: User, password: str | None = None) -> Credentials:

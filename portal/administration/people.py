@@ -19,13 +19,14 @@ from django.views.decorators.http import require_safe
 from accounting import actions
 from accounting.actions.users import Credentials
 from accounting.core.name_order import by_name
-from accounting.models import User
+from accounting.models import Membership, Tenant, User
 from portal.access import permitted, posted_from
 from portal.account import lockout
 from portal.administration import departures
 from portal.administration.departures import WorkForm
-from portal.forms.fields import Choice, Text
+from portal.forms.fields import Choice, Row, Text
 from portal.forms.form import Form
+from portal.forms.membership import NewMember
 from portal.forms.posting import act_on, perform, show
 from portal.sorting import Names, Sorting
 from portal.tokens import actions as tokens
@@ -58,6 +59,28 @@ class NewUser(RoleForm):
     first_name = Text("First name", required=False)
     last_name = Text("Last name", required=False)
     email = Text("E-mail", required=False, type="email")
+    tenant = Row("Team", Tenant.objects.all(), required=False, others={"": "none yet"})
+    role = Choice("Role in the team", Membership.Role.choices, initial=Membership.Role.MEMBER)
+
+    def __init__(self, request: UserRequest | None = None) -> None:
+        super().__init__("create", request)
+        self.offer("tenant", Tenant.objects.active().order_by(*by_name("name")))
+
+    def clean_role(self) -> str:
+        return self.cleaned_data["role"] or Membership.Role.MEMBER
+
+
+class JoinForm(NewMember):
+    """The form that adds a user to a team, on the user's page."""
+
+    field_order = ("tenant",)
+
+    tenant = Row("Team", Tenant.objects.all(), others={"": "Choose…"})
+
+    def __init__(self, person: User, request: UserRequest | None = None) -> None:
+        super().__init__("join", request)
+        others = Tenant.objects.active().exclude(memberships__user=person)
+        self.offer("tenant", others.order_by(*by_name("name")))
 
 
 def _users(
@@ -79,7 +102,7 @@ def _users(
         ),
         "q": wanted,
         "sort": SORTING.chosen(request.GET),
-        "create": NewUser("create").or_posted(posted),
+        "create": NewUser().or_posted(posted),
         "made": made,
     }
     return show(request, "administration/users.html", context, posted=posted)
@@ -96,7 +119,7 @@ def users(request: UserRequest) -> HttpResponse:
 @posted_from("admin_users")
 def create(request: UserRequest) -> HttpResponse:
     """Creates a user with a random password, and shows the password once to the admin."""
-    form, made = NewUser("create", request), []
+    form, made = NewUser(request), []
     if not act_on(form, lambda values: made.append(actions.create_user(actor=request.user, **values))):
         return _users(request, posted=form)
     return _users(request, made=made[0])
@@ -111,6 +134,7 @@ def _user(
         "person": person,
         "memberships": person.memberships.select_related("tenant").order_by(*by_name("tenant__name")),
         "role": RoleForm("role", initial={"portal_role": person.portal_role}).or_posted(posted),
+        "join": JoinForm(person).or_posted(posted),
         "made": made,
         "work": Work(person).counts(),
         "leave": _work_form(person, None).or_posted(posted),
@@ -170,6 +194,23 @@ def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
         form,
         lambda values: departures.tell(request, act(actor=request.user, user=person, **values)),
         done=done,
+        to=("admin_user", pk),
+        page=partial(_user, pk=pk),
+    )
+
+
+@permitted("member.change")
+@posted_from("admin_user", "pk")
+def join(request: UserRequest, pk: int) -> HttpResponse:
+    """Adds the user to a team."""
+    person = get_object_or_404(User, pk=pk)
+    return perform(
+        request,
+        JoinForm(person, request),
+        lambda values: actions.add_member(actor=request.user, user=person, **values),
+        done=lambda values: (
+            f"The user {person.get_username()} has been added to the team {values['tenant']}."
+        ),
         to=("admin_user", pk),
         page=partial(_user, pk=pk),
     )

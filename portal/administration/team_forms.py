@@ -17,12 +17,11 @@ TOP = "top"
 
 
 class Parent(Row):
-    """A form field for a team's parent. Its value is a team, or None for the top level. No choice is selected at
-    first."""
+    """A form field for a team's parent. Its value is a team, or None for the top level."""
 
-    def __init__(self, help_text: str, *others: tuple[str, str]) -> None:
+    def __init__(self, help_text: str) -> None:
         errors = {"required": "Choose a parent team, or the top level."}
-        named = dict([*others, (TOP, "– the top level –")])
+        named = {TOP: "– the top level –"}
         teams = Tenant.objects.all()
         super().__init__("Parent team", teams, others=named, error_messages=errors, help_text=help_text)
 
@@ -35,9 +34,7 @@ class NewTeam(Form):
     """The form that creates a team."""
 
     name = Text("Name", maxlength=80, autocomplete="off")
-    parent = Parent(
-        "A new team at the top level reduces the shares of all other top-level teams.", ("", "Choose…")
-    )
+    parent = Parent("A new team at the top level reduces the shares of all other teams, as shown below.")
     tickets = Whole(
         "Tickets", initial=100, help_text="Weight of the team among the teams with the same parent."
     )

@@ -36,7 +36,14 @@ from scheduling.shares.snapshot import Change
 def tenants_page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     sort = SORTING.chosen(request.GET)
     branches = [(one, TicketsForm(one.tenant).or_posted(posted)) for one in read_tree(sort)]
-    context = {"tab": "tenants", "branches": branches, "sort": sort, "new_team": NewTeam().or_posted(posted)}
+    new_team = NewTeam().or_posted(posted)
+    context = {
+        "tab": "tenants",
+        "branches": branches,
+        "sort": sort,
+        "new_team": new_team,
+        "new_effect": None if new_team.is_bound else effect_of_new(name="", parent=None, tickets=100),
+    }
     return show(request, "administration/tenants.html", context, posted=posted)
 
 

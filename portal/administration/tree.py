@@ -43,6 +43,7 @@ class Effect:
     before: float | None  # None if the team has no share
     after: float | None
     is_changed_team: bool = False
+    depth: int = 0  # below the level of the change
 
 
 # Sorting by share sorts by tickets: siblings share in proportion to their tickets.
@@ -77,7 +78,8 @@ def tickets_within(tenant: Tenant) -> int:
 
 
 def effect_of_new(*, name: str, parent: Tenant | None, tickets: int) -> list[Effect]:
-    """Returns how a new team would change the shares of the teams at its level.
+    """Returns how a new team would change the shares of all teams that it affects: those at its level, and all below
+    them.
 
     Raises Refused if the team cannot be created under this parent.
     """
@@ -86,7 +88,7 @@ def effect_of_new(*, name: str, parent: Tenant | None, tickets: int) -> list[Eff
     made = Tenant(pk=NEW, name=name or "New team", parent=parent, tickets=tickets)
     made.members, made.member_tickets = 0, 0  # type: ignore[attr-defined]  # as annotated
     tenants = _read_tenants()
-    return _effect(tenants, [*tenants, made], NEW)
+    return _effect(tenants, [*tenants, made], NEW, deep=True)
 
 
 def effect_of_tickets(tenant: Tenant, tickets: int) -> list[Effect]:
@@ -131,7 +133,7 @@ def _with(tenant: Tenant, changes: dict[str, object]) -> Tenant:
     return changed
 
 
-def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Effect]:
+def _effect(before: list[Tenant], after: list[Tenant], changed: int, *, deep: bool = False) -> list[Effect]:
     """Returns the effect of a change of one team: on this team, on its siblings, and on the direct members of its
     parent.
 
@@ -139,34 +141,47 @@ def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Eff
 
     - `before` and `after`: all tenants before and after the change.
     - `changed`: the primary key of the changed team.
+    - `deep`: whether the teams below the siblings are included, whose shares change in proportion.
     """
     levels = {one.parent_id for one in [*before, *after] if one.pk == changed}
-    names, was = _shares(_tree_of(before), levels)
-    names_after, becomes = _shares(_tree_of(after), levels)
+    trees = _tree_of(before), _tree_of(after)
+    depths = {one.tenant.pk: one.depth for tree in trees for one in tree}
+    top = depths[changed]
+    names, was = _shares(trees[0], levels, deep=deep)
+    names_after, becomes = _shares(trees[1], levels, deep=deep)
     return [
-        Effect(name, was.get(key), becomes.get(key), is_changed_team=key == (changed, False))
+        Effect(
+            name,
+            was.get(key),
+            becomes.get(key),
+            is_changed_team=key == (changed, False),
+            depth=max(depths[key[0]] - top, 0),
+        )
         for key, name in (names | names_after).items()
     ]
 
 
 def _shares(
-    branches: Iterable[Branch], levels: set[int | None]
+    branches: Iterable[Branch], levels: set[int | None], *, deep: bool = False
 ) -> tuple[dict[tuple[int, bool], str], dict[tuple[int, bool], float]]:
     """Returns the names and the shares of the teams and direct members below the given parents, as two mappings.
 
-    `levels` has the ids of the parents; None stands for the top level. A share is a fraction of the whole cluster. Both
+    `levels` has the ids of the parents; None stands for the top level. With `deep`, all teams below their children are
+    included. A share is a fraction of the whole cluster. Both
     mappings have these keys:
 
     - (team id, False) for a child team of a parent;
     - (parent id, True) for all direct members of a parent together.
     """
     names, shares = {}, {}
+    inner = set[int | None]()
     for one in branches:
         tenant = one.tenant
         if tenant.pk in levels and one.members_share:
             names[tenant.pk, True], shares[tenant.pk, True] = f"Members of {tenant.name}", one.members_share
-        if tenant.parent_id in levels and not tenant.archived_at:
+        if tenant.parent_id in levels | inner and not tenant.archived_at:
             names[tenant.pk, False], shares[tenant.pk, False] = tenant.name, one.share
+            inner |= {tenant.pk} if deep else set()
     return names, shares
 
 

@@ -69,6 +69,7 @@ urlpatterns = [
     path("admin/users/", people.users, name="admin_users"),
     path("admin/users/create/", people.create, name="admin_user_create"),
     path("admin/users/<int:pk>/", people.user, name="admin_user"),
+    path("admin/users/<int:pk>/teams/add/", people.join, name="admin_user_join"),
     path("admin/users/<int:pk>/password/", people.reset_password, name="admin_user_password"),
     re_path(
         r"^admin/users/(?P<pk>\d{1,18})/(?P<verb>role|deactivate|reactivate|settle)/$",

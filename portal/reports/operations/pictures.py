@@ -73,11 +73,13 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
             title = f"{name} {hour:02}:00: {told}"
             cells.append(HeatCell(LABEL + hour * step, step, (day - 1) * ROW, held, title))
     known = sorted((cell for cell in cells if cell.part is not None), key=lambda cell: cell.part or 0.0)
-    summary = (
-        f"Highest use: {known[-1].title}. Lowest use: {known[0].title}."
-        if known
-        else "No hour has been closed yet"
-    )
+    if not known:
+        summary = "No hour has been closed yet"
+    elif known[-1].part == known[0].part:
+        which = "The only hour" if len(known) == 1 else "The same use in each hour"
+        summary = f"{which}: {known[0].title}"
+    else:
+        summary = f"Highest use: {known[-1].title}. Lowest use: {known[0].title}"
     return Week(
         cells,
         [(name[:3], (day + 1) * ROW - 8) for day, name in enumerate(WEEKDAYS)],

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.test import Client
 
 from accounting.access import audit
+from accounting.core.clock import now_from_database
 from accounting.models import AuditEvent, Generation, Membership, Price, Quota, Tenant, User
 from portal.administration.trail import LONGEST_VALUE, changes_of, entries
 from scheduling.backends.base import End, Phase
@@ -401,6 +402,34 @@ def test_values_that_are_set_are_stored(scene: Scene, place, browser_of) -> None
     assert Generation.objects.get(name="H100").memory_gib == 80
     assert Price.objects.filter(generation=place["a100"]).count() == 2
     assert Quota.objects.get(generation=place["a100"]).limit == 2
+
+
+def test_a_new_user_joins_a_team_at_once_or_on_the_user_page(scene: Scene, browser_of) -> None:
+    ada, cast = browser_of(scene.people.ada), scene.people
+    new = {"username": "dora", "portal_role": "user"}
+    Tenant.objects.filter(slug="bio").update(archived_at=now_from_database())
+    assert ">Bio</option>" not in ada.get("/admin/users/").content.decode()
+    refused = ada.post("/admin/users/create/", new | {"tenant": cast.bio.pk, "role": "member"})
+    assert refused.status_code == 422
+    assert "is archived and accepts no new members" in refused.content.decode()
+    assert not User.objects.filter(username="dora").exists()  # neither the user nor the membership
+    made = ada.post("/admin/users/create/", new | {"tenant": cast.astro.pk, "role": "manager"})
+    assert made.status_code == 200
+    dora = User.objects.get(username="dora")
+    assert list(dora.memberships.values_list("tenant__slug", "role", "tickets")) == [
+        ("astro", "manager", 100)
+    ]
+    page = f"/admin/users/{dora.pk}/"
+    offered = ada.get(page).content.decode()
+    assert "Add to a team" in offered
+    assert f'<option value="{cast.astro.pk}"' not in offered  # a member already
+    uni = Tenant.objects.get(slug="uni")
+    form = {"tenant": uni.pk, "role": "viewer", "tickets": "7"}
+    assert ada.post(f"{page}teams/add/", form).status_code == 302
+    assert dora.memberships.get(tenant=uni).tickets == 7
+    assert "already a member" in ada.post(f"{page}teams/add/", form).content.decode()
+    for who in (cast.olga, cast.alice):
+        assert browser_of(who).post(f"{page}teams/add/", form).status_code == 404
 
 
 def test_a_manager_weighs_the_own_members_only(scene: Scene, browser_of) -> None:

@@ -50,7 +50,10 @@ def test_shares_count_members_beside_the_teams_below(tree) -> None:
 def test_a_new_team_takes_from_its_siblings_and_a_member_of_the_team_above(tree) -> None:
     third = pytest.approx(1 / 3)
     at_the_top = told(effect_of_new(name="New", parent=None, tickets=100))
-    assert at_the_top == {"Firm": (0.5, third), "Uni": (0.5, third), "New": (None, third)}
+    assert at_the_top == {
+        "Firm": (0.5, third), "Lab": (0.25, pytest.approx(1 / 6)),
+        "Uni": (0.5, third), "Astro": (0.125, pytest.approx(1 / 12)), "Bio": (0.375, 0.25), "New": (None, third),
+    }  # fmt: skip
     sixth = pytest.approx(1 / 6)
     below = told(effect_of_new(name="New", parent=tree["firm"], tickets=100))
     assert below == {"Members of Firm": (0.25, sixth), "Lab": (0.25, sixth), "New": (None, sixth)}
@@ -69,12 +72,15 @@ def test_tickets_a_move_an_archiving_and_a_restoring_change_the_level_and_no_oth
     assert told(effect_of_restoring(tree["astro"])) == {"Astro": (None, 0.125), "Bio": (0.5, 0.375)}
 
 
-def test_the_form_says_what_a_new_team_would_take_and_asks_where_it_belongs(scene: Scene, browser_of) -> None:
+def test_the_form_says_at_once_what_a_new_team_would_take_from_every_team(scene: Scene, browser_of) -> None:
     ada = browser_of(scene.people.ada)
     form = ada.get("/admin/tenants/").content.decode()
     choice = re.search(r'<select name="parent".*?</select>', form, re.DOTALL)[0]
-    assert choice.index('value=""') < choice.index('value="top"')
-    assert re.findall(r'value="([^"]*)" selected', choice) == [""]
+    assert re.findall(r'value="([^"]*)" selected', choice) in ([], ["top"])
+    assert re.findall(r'value="([^"]*)"', choice)[0] == "top"
+    before = form.partition('id="create-effect"')[2].partition("</table>")[0]
+    for name in ("Uni", "Astro", "Bio", "New team"):
+        assert re.search(rf"<th[^>]*>(<strong>)?{name}<", before), name
     effect = "/admin/tenants/new/effect/"
     unsaid = ada.post(effect, {"name": "Chem", "tickets": "100", "parent": ""}).content.decode()
     assert "or the top level" in unsaid

@@ -287,6 +287,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "admin_user_create": ADMINS_POSTED,
     "admin_user": ADMINS,
     "admin_user_password": ADMINS_POSTED,
+    "admin_user_join": ADMINS_POSTED,
     "admin_user_change": ADMINS_POSTED,
     "admin_generations": ADMINS,
     "admin_generation_create": ADMINS_POSTED,

@@ -7,6 +7,7 @@ import io
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from html import unescape
+from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -22,6 +23,7 @@ from accounting.reports.capacity import capacity_report
 from accounting.reports.utilisation import use_by_hour
 from portal.reports.formats import Kind, shown
 from portal.reports.formats.document import told
+from portal.reports.operations.pictures import draw_week
 from portal.reports.operations.tables import SUBJECTS, ReportRequest
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.unsettled import PROVISIONAL
@@ -252,3 +254,21 @@ def test_files_have_all_rows_and_pages_say_how_many_more_there_are(
             f"This table shows 1 of {len(tables[name]['rows'])} rows. The CSV, XLSX and JSON files contain all rows."
             in page
         )
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([], "No hour has been closed yet"),
+        ([0.5], "The only hour: Monday 00:00: 50 % of GPUs held, 50 % busy"),
+        ([0.5, 0.5], "The same use in each hour: Monday 00:00: 50 % of GPUs held, 50 % busy"),
+        (
+            [0.25, 0.5],
+            "Highest use: Monday 01:00: 50 % of GPUs held, 50 % busy. "
+            "Lowest use: Monday 00:00: 25 % of GPUs held, 25 % busy",
+        ),
+    ],
+)
+def test_the_summary_of_the_week_names_each_hour_once(parts: list[float], said: str) -> None:
+    week = {(1, hour): SimpleNamespace(part_held=part, part_busy=part) for hour, part in enumerate(parts)}
+    assert draw_week(week).summary.replace("\N{NO-BREAK SPACE}", " ") == said
