@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from accounting.models import User
 from portal.interruptions import claimable_from
+from portal.jobs.failure import meaning_of
 from portal.sessions.hosts import origin_of
 from scheduling.core.event_texts import end_text_of
 from scheduling.core.reason_labels import SHORT
@@ -54,10 +55,22 @@ class SessionDetail:
         return claimable_from(self.lease)
 
     @property
+    def _end(self) -> str:
+        """Returns how the session ended, as sentences. Messages such as "exited with code 3" have no subject."""
+        said = end_text_of(self.job)
+        if not said or self.job.end_code:
+            return said
+        sentence = f"Its program {said}" if said[0].islower() else said
+        meaning = meaning_of(self.job.exit_code)
+        if not meaning and self.job.state == Job.State.FAILED:
+            meaning = "The last lines of its log say why."
+        return f"{sentence.rstrip('.')}. {meaning}".strip()
+
+    @property
     def sentence(self) -> str:
         """Returns a sentence with the session's state and, if the session is not ready, the reason."""
         if self.job.has_ended:
-            return f"The session has ended. {end_text_of(self.job)}".strip()
+            return f"The session has ended. {self._end}".strip()
         if self.job.state in Job.WAITING:
             return f"The session is not ready. {self.explainer.explain(self.job).sentence}"
         if not self.is_ready:

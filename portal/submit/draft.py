@@ -117,6 +117,7 @@ class Draft:
     problems: dict[str, str] = field(default_factory=dict)
     yaml_problems: dict[str, str] = field(default_factory=dict)
     preflight: Preflight | None = None
+    code_name: str = ""  # under which the upload was sent
     upload_problem: str = ""  # why the files that came with the form are no upload
     proposals: Proposals | None = None  # what the files that came with the form propose
     proposed: tuple[str, ...] = ()  # the fields that were filled in with it
@@ -157,6 +158,7 @@ class Draft:
             request_key=one_line(post.get("request_key", ""))[:80] or uuid.uuid4().hex,
             agreed=post.get("agreed", ""),
             even_if_never=post.get("even_if_never") == "on",
+            code_name=one_line(post.get("code_name", ""))[:255],
             foreign=post.get("foreign", "").replace("\r\n", "\n"),
         )
 
@@ -194,14 +196,16 @@ class Draft:
         """
         if not request.FILES or self.upload_problem or not self.fields.code_upload:
             return self
-        now = _proposals(uploads, self.fields.code_upload, sent_as(request))
-        before = _proposals(uploads, request.POST.get("code_upload", ""))
+        code_name = sent_as(request)
+        now = _proposals(uploads, self.fields.code_upload, code_name)
+        before = _proposals(uploads, request.POST.get("code_upload", ""), self.code_name)
         found = {}
         for name, value in asdict(now).items():
             had = getattr(self.fields, name).strip()
             if had != value and had in {"", getattr(before, name)}:
                 found[name] = value
-        return replace(self, fields=replace(self.fields, **found), proposals=now, proposed=tuple(found))
+        fields = replace(self.fields, **found)
+        return replace(self, fields=fields, code_name=code_name, proposals=now, proposed=tuple(found))
 
     @property
     def problem(self) -> str:

@@ -66,7 +66,7 @@ def _user(parameters: Parameters) -> str:
     return str(parameters["user"] or "Fairlot")
 
 
-def _utc(moment: str, form: str = "%Y-%m-%d %H:%M") -> str:
+def _utc(moment: str, form: str = "%-d %b %Y %H:%M") -> str:
     return f"{datetime.fromisoformat(moment):{form}} UTC"
 
 

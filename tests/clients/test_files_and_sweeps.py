@@ -62,6 +62,11 @@ def test_submit_of_code_without_a_command_takes_what_the_files_propose(
     done = fairlot(scene.people.bob, "submit", "--code", folder, "--", "pip", "list")
     assert Job.objects.latest("pk").spec["requirements"] == ""
     assert "The packages of requirements.txt are not installed, because" in done.stderr
+    done = fairlot(
+        scene.people.bob, "submit", "--code", folder, "-r", folder / "requirements.txt", "--", "pip", "list"
+    )
+    assert (done.exit_code, "are not installed" in done.stderr) == (0, False), done.output
+    assert Job.objects.latest("pk").spec["requirements"] == "humanize==4.9.0"
 
 
 def test_code_and_git_cannot_be_combined(scene: Scene, fairlot, tmp_path: Path) -> None:

@@ -259,10 +259,11 @@ def test_a_member_may_not_cancel_a_colleagues_job(scene: Scene, call) -> None:
 
 @pytest.mark.parametrize("path", ["", "/events", "/log", "/scheduling"])
 def test_jobs_of_others_do_not_exist(scene: Scene, call, path: str) -> None:
-    for number in (scene.other.pk, 999999, 99999999999999999999):
+    for number in (scene.other.pk, 999999):
         response = call("get", f"/jobs/{number}{path}")
         assert response.status_code == 404
         assert response.json()["detail"] == f"There is no job {number} that you may see."
+    assert call("get", f"/jobs/99999999999999999999{path}").status_code == 404
 
 
 def test_events_scheduling_and_log_of_a_job(scene: Scene, call) -> None:

@@ -167,6 +167,14 @@ def test_the_page_leads_in_warns_keeps_and_stops(lab: World, browser_of: Browser
     lab.carry_out()
     assert "The session has ended. Stopped by bob" in browser.get(page).content.decode()
     assert browser.get(door).url == page
+    failed = {"state": Job.State.FAILED, "end_code": "", "end_detail": {}}
+    for code, message, meaning in (
+        (3, "exited with code 3", "The last lines of its log say why."),
+        (127, "exited with code 127", "A program was not found."),
+    ):
+        Job.objects.filter(pk=session.pk).update(exit_code=code, end_message=message, **failed)
+        shown = browser.get(page).content.decode()
+        assert f"The session has ended. Its program {message}. {meaning}" in shown
 
 
 def test_a_viewer_sees_it_and_may_do_nothing_with_it(lab: World, browser_of: Browser) -> None:

@@ -122,13 +122,13 @@ def test_files_propose_name_command_and_packages_for_what_the_user_left_empty(bo
     assert "Clear the field to install none of these packages" in page
     assert "requirements: humanize==4.9.0" in unescape(page.split('id="yaml"')[1])
     # Files that replace them replace what they proposed, too.
-    sent |= FOUND | {"code_upload": field(page, "code_upload")}
-    page = bob.post(
-        url, sent | {"code_files": [archive_of(main_py="", requirements_txt="humanize==4.10.0")]}
-    ).content.decode()
+    sent |= FOUND | {name: field(page, name) for name in ("code_upload", "code_name")}
+    other = archive_of(main_py="", requirements_txt="humanize==4.10.0")
+    other.name = "next.zip"
+    page = bob.post(url, sent | {"code_files": [other]}).content.decode()
     assert field(page, "command") == "cd project && python main.py"
     assert field(page, "requirements") == "humanize==4.10.0"
-    assert field(page, "name") == "my training"
+    assert (field(page, "name"), field(page, "code_name")) == ("next", "next.zip")
 
 
 def test_files_change_nothing_that_the_user_typed(bob: Client) -> None:

@@ -76,7 +76,10 @@ def take_proposals(spec: dict[str, Any], proposals: Mapping[str, object]) -> Non
             talk("It installs the packages of requirements.txt.")
         spec.update(found)
     elif proposals["requirements"] and not spec.get("requirements"):
-        talk("The packages of requirements.txt are not installed, because you gave a command.")
+        talk(
+            "The packages of requirements.txt are not installed, because you gave a command. "
+            "Add -r requirements.txt to install them first."
+        )
 
 
 def packed(path: Path) -> bytes:

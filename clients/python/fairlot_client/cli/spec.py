@@ -60,6 +60,12 @@ _OPTIONS = [
         "--secret", type=PAIR, multiple=True, help="Variable with the value of a secret: VARIABLE=SECRET."
     ),
     click.option("--port", type=int, help="Port at which the first worker answers."),
+    click.option(
+        "-r",
+        "--requirements",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="File with the Python packages that are installed first, such as requirements.txt.",
+    ),
     click.option("--cpu", type=float, help="CPUs of each worker."),
     click.option("--memory", help="Memory of each worker, such as 64Gi."),
     click.option("--shm", help="Shared memory of each worker, such as 8Gi."),
@@ -263,6 +269,11 @@ def _lay_over(spec: dict[str, Any], options: Mapping[str, Any]) -> None:
             spec[field] = {**(spec.get(field) or {}), **dict(value)}
         else:
             spec[field] = list(value) if isinstance(value, tuple) else value
+    if path := options.get("requirements"):
+        try:
+            spec["requirements"] = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"{path} cannot be read: {error}") from None
     for field, text in options.get("fields") or ():
         from fairlot_client.cli.yaml_core import NotYaml, read  # noqa: PLC0415 - the program must start quickly
 
