@@ -34,6 +34,8 @@ from scheduling.models import (
     ServiceEvent,
     ShadowRound,
     SharingAnalysis,
+    TrafficSample,
+    TrafficStream,
 )
 from scheduling.models.event_codes import ServiceEventKind
 from scheduling.models.pipelines import files_are_needed
@@ -75,10 +77,18 @@ def prune(*, records: timedelta, attempts: timedelta) -> int:
 
 
 def remove_metrics(*, after: timedelta) -> int:
-    """Deletes the metrics of jobs that ended longer than `after` ago. Returns the number of deleted rows."""
-    old = MetricStream.objects.filter(job__state__in=Job.ENDED, job__ended_at__lt=now_from_database() - after)
+    """Deletes the metrics of jobs that ended, and the traffic of services that were removed, longer than `after` ago.
+    Returns the number of deleted rows."""
+    before = now_from_database() - after
+    old = MetricStream.objects.filter(job__state__in=Job.ENDED, job__ended_at__lt=before)
+    removed = TrafficStream.objects.filter(service__removed_at__lt=before)
     # The samples go first, in batches: one stream may have thousands.
-    return _delete(MetricSample.objects.filter(stream__in=old)) + _delete(old)
+    return (
+        _delete(MetricSample.objects.filter(stream__in=old))
+        + _delete(old)
+        + _delete(TrafficSample.objects.filter(stream__in=removed))
+        + _delete(removed)
+    )
 
 
 def remove_files(*, after: timedelta) -> int:

@@ -49,6 +49,7 @@ from scheduling.schedules.schedule_runs import due_schedules, run_schedule
 from scheduling.services import replicas
 from scheduling.services.announcements import announce_service, services_to_announce
 from scheduling.services.replicas import services_to_step
+from scheduling.services.traffic_samples import roll_up_traffic, traffic_to_roll
 from scheduling.sessions.actions import sessions_to_step, step_session
 from scheduling.shares.hour_sums import sum_share_hours
 from scheduling.sweeps import controller as sweeps
@@ -273,14 +274,16 @@ def _read_metrics(read: Callable[..., int], cluster_id: int) -> None:
 
 @shared_task
 def roll_up_metrics() -> None:
-    """Rolls up the older metrics of long jobs."""
+    """Rolls up the older metrics of long jobs, and the older traffic of services."""
     streams = streams_to_roll().order_by("newest_at").values_list("id", flat=True)[:MOST_STREAMS_ROLLED]
     run_each(streams, lambda stream_id: roll_up(stream_id=stream_id))
+    services = traffic_to_roll().order_by("newest_at").values_list("pk", flat=True)[:MOST_STREAMS_ROLLED]
+    run_each(services, lambda service_id: roll_up_traffic(service_id=service_id))
 
 
 @shared_task
 def remove_metrics() -> None:
-    """Deletes the metrics of jobs that ended longer ago than the retention setting. Setting 0 keeps all metrics."""
+    """Deletes metrics of jobs and services that ended longer ago than the retention setting; 0 keeps all metrics."""
     if days := settings.FAIRLOT_KEEP_METRICS_DAYS:
         retention.remove_metrics(after=timedelta(days=days))
 

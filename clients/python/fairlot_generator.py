@@ -91,6 +91,7 @@ NAMES = {
     "DELETE /services/{service_id}": "remove_service",
     "POST /services/{service_id}/rollback": "roll_back_service",
     "GET /services/{service_id}/events": "list_service_events",
+    "GET /services/{service_id}/traffic": "get_service_traffic",
     # sessions
     "GET /sessions": "list_sessions",
     "POST /sessions": "start_session",

@@ -63,7 +63,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "session": ("fairlot session show {pk}", "fairlot session keep {pk}", "fairlot session stop {pk}"),
     "services_views": ("fairlot view list --of services",),
     "service_new": ("fairlot service create -f job.yaml --replicas 2",),
-    "service": ("fairlot service show {pk}", "fairlot service scale {pk} 2", "fairlot service events {pk}"),
+    "service": ("fairlot service show {pk}", "fairlot service metrics {pk}", "fairlot service scale {pk} 2"),
     "service_update": ("fairlot service update {pk} -f job.yaml",),
     "schedules_views": ("fairlot view list --of schedules",),
     "schedule_new": ("fairlot schedule create --when '30 2 * * MON-FRI' -f job.yaml",),

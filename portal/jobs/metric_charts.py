@@ -124,7 +124,7 @@ def draw(metrics: JobMetrics) -> Charts:
     for source, title in TITLES.items():
         own = [one for one in metrics.series if one.source == source]
         panels = [
-            _panel(f"{source}-{one.name}", one.name, "", [("", one.points)], metrics.over)
+            panel_of(f"{source}-{one.name}", one.name, "", [("", one.points)], metrics.over)
             for one in own[:MOST_PANELS]
         ]
         charts.hidden += [one.name for one in own[MOST_PANELS:]]
@@ -154,7 +154,7 @@ def draw_compared(jobs: Sequence[tuple[str, JobMetrics]]) -> Charts:
             some = [(one, points) for one, points in lines if points]
             note = "mean of all GPUs" if name.startswith("gpu_") and source == MACHINE else ""
             colours = [number for number, (_, points) in enumerate(lines) if points]
-            panels.append(_panel(f"{source}-{name}", label, unit, some, over, note=note, colours=colours))
+            panels.append(panel_of(f"{source}-{name}", label, unit, some, over, note=note, colours=colours))
         charts.hidden += names[MOST_PANELS:]
         if panels:
             charts.groups.append((title, panels))
@@ -175,9 +175,9 @@ def _measured(metric: str, series: Sequence[Series], over: str) -> Panel | None:
     kind = KINDS[metric]
     if len(series) <= MOST_LINES:
         lines = [(one.gpu, one.points) for one in sorted(series, key=lambda one: _natural(one.gpu))]
-        return _panel(metric, kind.label, kind.unit, lines, over)
+        return panel_of(metric, kind.label, kind.unit, lines, over)
     note = f"mean and range of {len(series)} GPUs"
-    return _panel(metric, kind.label, kind.unit, [("mean", _sum(series))], over, note=note, band=True)
+    return panel_of(metric, kind.label, kind.unit, [("mean", _sum(series))], over, note=note, band=True)
 
 
 def _natural(gpu: str) -> tuple[str, int]:
@@ -185,7 +185,7 @@ def _natural(gpu: str) -> tuple[str, int]:
     return node, int(index) if index.isdecimal() else 0
 
 
-def _panel(
+def panel_of(
     key: str,
     title: str,
     unit: str,
@@ -195,8 +195,10 @@ def _panel(
     note: str = "",
     band: bool = False,
     colours: Sequence[int] = (),
+    from_zero: bool = False,
 ) -> Panel:
-    """Returns the panel of one metric; `lines` are pairs (label, points), `over` is what the axis shows."""
+    """Returns the panel of one metric; `lines` are pairs (label, points), `over` is what the axis shows. With
+    `from_zero` the value axis begins at zero, as those of metrics do that Fairlot measures."""
     # One value in a window is drawn as it is; of several, their mean, with the area between lowest and highest.
     band = band or (len(lines) == 1 and any(point.low < point.high for point in lines[0][1].values()))
     points = [point for _, some in lines for point in some.values()]
@@ -206,7 +208,9 @@ def _panel(
     if unit == "bytes":
         size, unit = unit_of_bytes(high)
         factor = 1 / size
-    scale = scale_of(low * factor, high * factor, unit=unit, is_measured=key in KINDS or "machine-" in key)
+    scale = scale_of(
+        low * factor, high * factor, unit=unit, is_measured=from_zero or key in KINDS or "machine-" in key
+    )
     drawn = []
     for number, (label, some) in enumerate(lines):
         values = {place: point.mean * factor for place, point in sorted(some.items())}

@@ -26,6 +26,7 @@ from portal.fragments import render_page
 from portal.jobs.failure import failure_of
 from portal.services import detail
 from portal.services.rules import Rules
+from portal.services.traffic import traffic_context
 from portal.sessions import hosts
 from portal.sessions.visits import invite_to_service, may_use
 from portal.user_request import UserRequest
@@ -77,7 +78,7 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
         "may_open": bool(shown.ready and hosts.origin_of_service(pk)) and may_use(pk, request.user),  # type: ignore[attr-defined]  # annotated
         "is_local": shown.cluster.backend == Cluster.Backend.LOCAL,
         "may_change": not shown.removed_at and changeable.exists(),
-    }
+    } | traffic_context(shown, request.GET.get("last", ""))
     return render_page(request, "services/service.html", context, status=422 if rules else 200)
 
 

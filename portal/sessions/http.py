@@ -18,6 +18,7 @@ from portal.sessions import headers
 from portal.sessions.absence import TEXT
 from portal.sessions.connection import Connection
 from portal.sessions.visits import Admitted
+from scheduling.services.traffic import Outcome, outcome_of
 
 logger = logging.getLogger(__name__)
 CONNECT_SECONDS = 10.0
@@ -90,6 +91,7 @@ async def relay(request: Connection, admitted: Admitted, *, notes: bool) -> None
     exchange = _Exchange(request, admitted, notes=notes)
     declared = headers.values_of(request.headers, b"content-length")
     if declared and int(declared[0]) > settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES:
+        request.count(Outcome.CLIENT_ERROR)
         await say(request.send, *TOO_LARGE, [(b"connection", b"close")])
         return
     await first_of(
@@ -114,7 +116,7 @@ class _Exchange:
 
     def __init__(self, request: Connection, admitted: Admitted, *, notes: bool) -> None:
         self.request, self.admitted, self.notes = request, admitted, notes
-        self.begun = self.ended = False
+        self.begun = self.ended = self.left = self.counted = False
         self.trouble = SILENT
         self.sent_all = asyncio.Event()
         self.stopped = asyncio.Event()  # set if the browser disconnects early or its upload is refused
@@ -154,6 +156,7 @@ class _Exchange:
             self.trouble = NOT_PASSED_ON
             return
         passed = headers.to_browser(answer.raw_headers, base=self.admitted.base)
+        self._count(outcome_of(answer.status))
         await self.request.send({"type": "http.response.start", "status": answer.status, "headers": passed})
         self.begun = True
         async for piece in answer.content.iter_any():
@@ -169,6 +172,7 @@ class _Exchange:
             if message is None:
                 await self._stop(TOO_SLOW)
             elif message["type"] == "http.disconnect":
+                self.left = True
                 await self._stop(SILENT)
             else:
                 more, piece = message.get("more_body", False), message.get("body", b"")
@@ -207,6 +211,7 @@ class _Exchange:
         await self.sent_all.wait()
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
+        self.left = True
 
     async def end(self) -> None:
         """Ends the exchange. Sends an error response if the program's response has not begun.
@@ -214,10 +219,23 @@ class _Exchange:
         Raises CutOff if the response has begun but is incomplete.
         """
         if not self.begun:
+            self._count(self._failure())
             closes = [(b"connection", b"close")] if self.trouble in {TOO_LARGE, TOO_SLOW} else []
             await say(self.request.send, *self.trouble, closes)
         elif not self.ended:
             raise CutOff(f"the answer of session {self.admitted.session_id} was cut off")
+
+    def _count(self, outcome: Outcome) -> None:
+        """Counts the request, unless it is counted already."""
+        if not self.counted:
+            self.counted = True
+            self.request.count(outcome)
+
+    def _failure(self) -> Outcome:
+        """Returns how a request ended that has no answer of the program."""
+        if self.left:
+            return Outcome.LEFT
+        return Outcome.CLIENT_ERROR if self.trouble in {TOO_LARGE, TOO_SLOW} else Outcome.NO_ANSWER
 
 
 class CutOff(Exception):

@@ -25,10 +25,11 @@ from portal.edge.clients import Client
 from portal.edge.threads import Threads
 from portal.edge.turns import Full
 from portal.live.streams import MOST_UNANSWERED
-from portal.sessions import headers, hosts, http, sockets, visits
+from portal.sessions import headers, hosts, http, sockets, traffic, visits
 from portal.sessions.absence import Absence
 from portal.sessions.connection import Receive, Scope, Send
 from portal.sessions.visits import Admitted, Barred
+from scheduling.services.traffic import ANSWERED, Outcome
 from scheduling.sessions.actions import NOTED_EVERY
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -65,6 +66,8 @@ SERVICE_WORDS = {
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
 # Threads for work that also waits for programs of a cluster. Checks use other threads, so that they never wait for it.
 _slow_threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
+# The client in whose name Fairlot stores what it has counted.
+FAIRLOT = Client("", "")
 # The longest time in seconds that a check waits for a thread and the database.
 ASK_SECONDS = 8.0
 BUSY = "Fairlot's database does not answer or is overloaded. Try again in a moment."
@@ -178,7 +181,7 @@ class HostRequest(ABC):
         self.scope, self.receive, self.send = scope, receive, send
         self.headers: list[tuple[bytes, bytes]] = [(bytes(n), bytes(v)) for n, v in scope["headers"]]
         self.key = headers.cookie_of(self.headers, headers.cookie_name(secure=hosts.is_secure()))
-        self.noted_at = time.monotonic()
+        self.noted_at = self.relayed_at = time.monotonic()
         self.unanswered = 0  # number of consecutive checks without an answer from the database
         address, _ = scope.get("client") or ("", 0)
         self.client = Client(network_of(address), self.key)
@@ -214,6 +217,10 @@ class HostRequest(ABC):
         """Returns the HTTP status and the text of the response to a sender who is not admitted. `barred` is the
         reason."""
 
+    @abstractmethod
+    def count(self, outcome: Outcome) -> None:
+        """Counts the request to a service by how it ended."""
+
     async def open(self) -> None:
         if self.scope["type"] == "websocket":
             await self._open_socket()
@@ -247,6 +254,7 @@ class HostRequest(ABC):
             if admitted is Barred.STRANGER and self._is_navigation(method):
                 await self._send_on(self._page())
             elif admitted is Barred.NOT_READY:
+                self.count(Outcome.NO_REPLICA)
                 await self._say_why_absent()
             else:
                 await self._say(admitted)
@@ -254,6 +262,7 @@ class HostRequest(ABC):
         counts = method not in SAFE or not POLLS.search(self.scope["path"])
         if counts:
             await self.note_use()
+        self.relayed_at = time.monotonic()
         await http.relay(self, admitted, notes=counts)
 
     async def _open_socket(self) -> None:
@@ -263,9 +272,12 @@ class HostRequest(ABC):
             return
         admitted = await self.admit()
         if isinstance(admitted, Barred):
+            if admitted is Barred.NOT_READY:
+                self.count(Outcome.NO_REPLICA)
             await sockets.refuse(self.receive, self.send)
             return
         await self.note_use()
+        self.relayed_at = time.monotonic()
         await sockets.relay(self, admitted)
 
     async def is_still(self, admitted: Admitted) -> bool:
@@ -360,6 +372,9 @@ class SessionRequest(HostRequest):
         )
         return found
 
+    def count(self, outcome: Outcome) -> None:
+        """Does nothing, because only the traffic of services is counted."""
+
     async def note_use(self) -> None:
         self.noted_at = time.monotonic()
         with suppress(NoAnswer):  # the next chunk of the exchange tries again
@@ -409,6 +424,11 @@ class ServiceRequest(HostRequest):
             address=before.address if before else "",
         )
         return found
+
+    def count(self, outcome: Outcome) -> None:
+        """Counts the request. The time that counts goes from the relay's begin to the first byte of the answer."""
+        seconds = time.monotonic() - self.relayed_at if outcome in ANSWERED else None
+        traffic.count(self.service_id, outcome, seconds, functools.partial(ask, FAIRLOT))
 
     async def note_use(self) -> None:
         """Does nothing, because services have no idle timeout."""

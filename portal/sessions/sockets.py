@@ -14,6 +14,7 @@ from portal.sessions import headers
 from portal.sessions.connection import Connection
 from portal.sessions.http import client, until_barred, url_of
 from portal.sessions.visits import Admitted
+from scheduling.services.traffic import Outcome, outcome_of
 
 logger = logging.getLogger(__name__)
 LARGEST_MESSAGE = 64 * 1024 * 1024
@@ -42,6 +43,7 @@ async def relay(request: Connection, admitted: Admitted) -> None:
     await request.receive()  # the handshake
     scope = request.scope
     scheme = {"wss": "https"}.get(scope.get("scheme", "ws"), "http")
+    is_open = False
     try:
         async with (
             client() as link,
@@ -56,10 +58,15 @@ async def relay(request: Connection, admitted: Admitted) -> None:
                 max_msg_size=LARGEST_MESSAGE,
             ) as program,
         ):
+            is_open = True
+            request.count(Outcome.OK)
             await request.send({"type": "websocket.accept", "subprotocol": program.protocol})
             await _Talk(request, admitted, program).run()
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         logger.info("session %s: %r", admitted.session_id, error)
+        if not is_open:
+            status = error.status if isinstance(error, aiohttp.WSServerHandshakeError) else 0
+            request.count(outcome_of(status) if status >= 400 else Outcome.NO_ANSWER)
         await request.send({"type": "websocket.close", "code": TROUBLE})
 
 

@@ -41,6 +41,7 @@ from scheduling.models.sweeps import Sweep, SweepMember
 from scheduling.models.templates import JobTemplate, TemplateUse, TemplateVersion
 from scheduling.models.terminals import Terminal
 from scheduling.models.trade_limits import TradeLimit
+from scheduling.models.traffic import TrafficSample, TrafficStream
 from scheduling.models.volumes import JobVolume, Volume
 
 __all__ = [
@@ -111,5 +112,7 @@ __all__ = [
     "Terminal",
     "Trade",
     "TradeLimit",
+    "TrafficSample",
+    "TrafficStream",
     "Volume",
 ]

@@ -18,6 +18,7 @@ READS = [
     ("bob", "service list", "ready|0/"),
     ("bob", "service show {service}", "ready"),
     ("bob", "service events {service}", "TIME"),
+    ("bob", "service metrics {service}", "OVER TIME"),
     ("bob", "schedule list", "WHEN"),
     ("bob", "schedule show {schedule}", "means"),
     ("bob", "schedule runs {schedule}", "OUTCOME"),

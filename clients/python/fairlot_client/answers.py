@@ -1683,6 +1683,36 @@ class TradeSide(TypedDict):
     gain: float
 
 
+class Traffic(TypedDict):
+    """The requests to a service that passed Fairlot, in windows of `seconds`.
+
+    Windows without requests have no point."""
+
+    service: int
+    seconds: int
+    begins: str
+    ends: str
+    whole: TrafficPoint
+    points: list[TrafficPoint]
+    not_counted: str
+
+
+class TrafficPoint(TypedDict):
+    """The requests in one window. `at` is the begin of the window."""
+
+    at: str
+    requests: int
+    requests_per_second: float
+    client_errors: int
+    server_errors: int
+    no_replica: int
+    no_answer: int
+    left: int
+    p50_seconds: float | None
+    p95_seconds: float | None
+    p99_seconds: float | None
+
+
 class Upload(TypedDict):
     digest: str
     team: str

@@ -966,6 +966,17 @@ def list_service_events(
     )
 
 
+def get_service_traffic(
+    service_id: int, *, from_: str | None = None, to: str | None = None, most_points: int | None = None
+) -> Call[answers.Traffic]:
+    """Returns how many requests a service got over time, how long answers took to begin, and how many requests failed."""
+    return Call(
+        "GET",
+        filled("/services/{service_id}/traffic", service_id=service_id),
+        query=given(from_=from_, to=to, most_points=most_points),
+    )
+
+
 def list_sessions(
     *,
     team: str | None = None,
@@ -2938,6 +2949,7 @@ class Operations:
     remove_service = Method(remove_service)
     roll_back_service = Method(roll_back_service)
     list_service_events = PagedMethod(list_service_events)
+    get_service_traffic = Method(get_service_traffic)
     list_sessions = PagedMethod(list_sessions)
     start_session = Method(start_session)
     get_session = Method(get_session)

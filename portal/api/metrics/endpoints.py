@@ -24,8 +24,8 @@ def metrics(request: ApiRequest, job_id: int, period: Query[schemas.MetricsPerio
     job = visible_job(request, job_id)
     found = read_metrics_of(
         [job.pk],
-        begins=_within(period.begins),
-        ends=_within(period.ends),
+        begins=within(period.begins),
+        ends=within(period.ends),
         most_points=period.most_points,
     ).get(job.pk)
     return {
@@ -36,7 +36,8 @@ def metrics(request: ApiRequest, job_id: int, period: Query[schemas.MetricsPerio
     }
 
 
-def _within(at: datetime | None) -> datetime | None:
+def within(at: datetime | None) -> datetime | None:
+    """Returns the time, moved into the years in which there may be samples."""
     return None if at is None else min(max(at, FIRST), LAST)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from ninja import Query, Router
@@ -11,6 +12,7 @@ from ninja.responses import Status
 from portal import interruptions
 from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
+from portal.api.metrics.endpoints import LAST, within
 from portal.api.pages import ListFilters, page_of
 from portal.api.seen import seen_or_404
 from portal.api.services import schemas
@@ -26,6 +28,7 @@ from portal.services.detail import (
     troubles_of,
 )
 from portal.services.listing import SERVICES
+from portal.services.traffic import counted_until, not_counted
 from portal.sessions import hosts
 from portal.user_request import ApiRequest
 from scheduling.core.event_texts import end_text_of
@@ -34,6 +37,8 @@ from scheduling.leases.interruptions import back_by, of_service
 from scheduling.models import Job, Service, ServiceRevision
 from scheduling.models.versions import version_of
 from scheduling.services.actions import change_service, create_service, remove_service, roll_back_service
+from scheduling.services.traffic import Outcome, Traffic
+from scheduling.services.traffic_samples import read_traffic
 
 router = Router(tags=["Services"])
 RULES = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds", "auto_rollback")
@@ -150,6 +155,43 @@ def events(
         for event in found[:limit]
     ]
     return {"items": items, "next": found[limit - 1].pk if len(found) > limit else None}
+
+
+@router.get("/services/{int:service_id}/traffic", response=schemas.Traffic, url_name="service_traffic")
+def traffic(request: ApiRequest, service_id: int, period: Query[schemas.TrafficPeriod]) -> dict[str, Any]:
+    """Returns how many requests a service got over time, how long answers took to begin, and how many requests
+    failed."""
+    service = visible_service(request, service_id)
+    ends = min(within(period.ends) or LAST, service.removed_at or counted_until())
+    begins = within(period.begins) or ends - timedelta(hours=1)
+    found = read_traffic(service, begins=begins, ends=ends, most_points=period.most_points)
+    covered = (found.ends - found.begins).total_seconds()
+    whole = found.whole
+    return {
+        "service": service.pk,
+        "seconds": found.seconds,
+        "begins": found.begins,
+        "ends": found.ends,
+        "whole": _show_traffic(found.begins, whole, whole.requests / covered if covered else 0.0),
+        "points": [
+            _show_traffic(found.time_of(place), point, found.rate_of(place))
+            for place, point in sorted(found.points.items())
+        ],
+        "not_counted": not_counted(service),
+    }
+
+
+def _show_traffic(at: datetime, traffic: Traffic, rate: float) -> dict[str, Any]:
+    return {
+        "at": at,
+        "requests": traffic.requests,
+        "requests_per_second": rate,
+        "client_errors": traffic.count(Outcome.CLIENT_ERROR),
+        "server_errors": traffic.count(Outcome.SERVER_ERROR),
+        "no_replica": traffic.count(Outcome.NO_REPLICA),
+        "no_answer": traffic.count(Outcome.NO_ANSWER),
+        "left": traffic.count(Outcome.LEFT),
+    } | {f"p{percent}_seconds": traffic.percentile(percent / 100) for percent in (50, 95, 99)}
 
 
 def _rules(given: schemas.ServiceRules) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from ninja import Field, Schema
-from pydantic import ConfigDict
+from pydantic import AwareDatetime, ConfigDict
 
-from portal.api.fields import Flag, Whole
+from portal.api.fields import IN_DIGITS, Flag, Whole
 from portal.api.jobs.schemas import NewJob, Spec
 from portal.api.versions import VERSION
 
@@ -188,3 +188,48 @@ class ServiceEventPage(Schema):
 
     items: list[ServiceEvent]
     next: int | None
+
+
+class TrafficPeriod(Schema):
+    """The period of the traffic, and how fine its points are."""
+
+    begins: AwareDatetime | None = Field(
+        None, alias="from", description="Begin of the period. Without it, an hour before its end."
+    )
+    ends: AwareDatetime | None = Field(None, alias="to", description="End of the period. Without it, now.")
+    most_points: Annotated[int, IN_DIGITS] = Field(
+        240, ge=2, le=2000, description="The most points. It decides how long their windows are."
+    )
+
+
+class TrafficPoint(Schema):
+    """The requests in one window. `at` is the begin of the window."""
+
+    at: datetime
+    requests: int
+    requests_per_second: float
+    client_errors: int = Field(description="Answers with a status from 400 to 499.")
+    server_errors: int = Field(description="Answers of a replica with a status of 500 or more.")
+    no_replica: int = Field(description="Requests that came while no replica was ready.")
+    no_answer: int = Field(description="Requests that the replica did not answer.")
+    left: int = Field(description="Requests whose sender left before the answer began.")
+    p50_seconds: float | None = Field(
+        description="Half of the answers began within this time; null without answers."
+    )
+    p95_seconds: float | None = Field(description="95 % of the answers began within this time.")
+    p99_seconds: float | None = Field(description="99 % of the answers began within this time.")
+
+
+class Traffic(Schema):
+    """The requests to a service that passed Fairlot, in windows of `seconds`.
+
+    Windows without requests have no point.
+    """
+
+    service: int
+    seconds: int
+    begins: datetime
+    ends: datetime
+    whole: TrafficPoint = Field(description="The whole period as one window.")
+    points: list[TrafficPoint]
+    not_counted: str = Field(description="Which requests are not counted, in plain words.")

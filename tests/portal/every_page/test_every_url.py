@@ -367,6 +367,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:service": API_ASTRO,
     "api-1:service_rollback": API_POSTED,
     "api-1:service_events": API_ASTRO,
+    "api-1:service_traffic": API_ASTRO,
     "api-1:sessions": API,
     "api-1:session": API_ASTRO,
     "api-1:session_keep": API_POSTED,

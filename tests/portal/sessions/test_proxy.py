@@ -36,9 +36,10 @@ from accounting.core.clock import now_from_database
 from accounting.models import AuditEvent, Membership, User
 from portal.edge.threads import close_all
 from portal.models import Scope, Visit
-from portal.sessions import http, visits
+from portal.sessions import http, sockets, traffic, visits
 from portal.sessions.editing import FILES
 from portal.sessions.headers import TOKEN_COOKIES
+from portal.sessions.visits import Admitted
 from portal.tokens.actions import create_token
 from scheduling.backends.local import isolation
 from scheduling.backends.local.isolation import Isolation
@@ -50,6 +51,8 @@ from scheduling.execution.reconcile import observe
 from scheduling.models import Job, JobForecast, Lease, Service, Session
 from scheduling.services.actions import create_service, remove_service
 from scheduling.services.replicas import step_service
+from scheduling.services.traffic import Outcome, Traffic
+from scheduling.services.traffic_samples import read_traffic
 from scheduling.sessions.actions import start_session, stop_session
 from scheduling.sessions.programs import command_for
 from scheduling.spec.job_spec import JobSpec
@@ -713,7 +716,8 @@ def serving(lab: World, replicas: int = 1) -> Service:
         "import os, http.server as h\n"
         "class H(h.BaseHTTPRequestHandler):\n"
         "    def do_GET(self):\n"
-        "        self.send_response(200); self.end_headers()\n"
+        "        if self.path == '/silent': return\n"
+        "        self.send_response(500 if self.path == '/broken' else 200); self.end_headers()\n"
         "        self.wfile.write(f'{os.environ[\"FAIRLOT_JOB_ID\"]} {self.path} {self.headers}'.encode())\n"
         "    do_POST = do_GET\n"
         "    def log_message(self, *a): pass\n"
@@ -758,8 +762,10 @@ def visit(client: Client, port: int, service: Service) -> ServiceBrowser:
 
 
 def test_a_services_address_outlasts_its_replicas_and_says_meanwhile_why_it_is_silent(
-    lab: World, port: int
+    lab: World, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(traffic, "tally", traffic.Tally())
+    monkeypatch.setattr(traffic, "FLUSH_SECONDS", 0.1)
     service = serving(lab)
     browser = visit(signed_in(lab.people.bob), port, service)
     first = browser.ask("/a/b?c=1")
@@ -793,6 +799,93 @@ def test_a_services_address_outlasts_its_replicas_and_says_meanwhile_why_it_is_s
     return_node(actor=lab.people.olga, node=lab.cluster.nodes.get())
     until_ready(lab, service, 1)
     assert browser.ask("/a/b").status == 200, "at the same address, with the same cookie"
+    assert [browser.ask(path).status for path in ("/broken", "/silent")] == [500, 502]
+    expected = {"ok": 2, "no_replica": 2, "server_error": 1, "no_answer": 1}
+
+    def counted() -> Traffic:
+        now = now_from_database()
+        return read_traffic(service, begins=service.created_at, ends=now + timedelta(minutes=1)).whole
+
+    wait_for(lambda: counted().outcomes == expected, what="each request is counted once")
+    assert sum(counted().buckets.values()) == 3, "the times of answers of replicas"
+
+
+class OneRequest:
+    """A request whose sender leaves after it was sent. Says what it was counted as."""
+
+    def __init__(self, **headers: str) -> None:
+        self.scope = {"type": "http", "method": "GET", "path": "/", "query_string": b""}
+        self.headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        self.leaves = asyncio.Event()
+        self.counted: list[Outcome] = []
+
+    async def receive(self) -> dict[str, Any]:
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        pass
+
+    async def is_still(self, admitted: Admitted) -> bool:
+        return True
+
+    async def noted(self) -> None:
+        pass
+
+    def count(self, outcome: Outcome) -> None:
+        self.counted.append(outcome)
+
+
+@pytest.mark.parametrize(
+    ("headers", "leaves", "is_listening", "expected"),
+    [
+        ({}, True, True, Outcome.LEFT),
+        ({}, False, False, Outcome.NO_ANSWER),
+        ({"content_length": "9" * 15}, False, True, Outcome.CLIENT_ERROR),
+        ({"content_length": "5"}, True, True, Outcome.LEFT),
+    ],
+)
+def test_a_request_without_an_answer_counts_as_what_ended_it(
+    headers: dict[str, str], leaves: bool, is_listening: bool, expected: Outcome
+) -> None:
+    async def relayed() -> list[Outcome]:
+        request = OneRequest(**headers)
+        if leaves:
+            request.leaves.set()
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            address = f"127.0.0.1:{silent.getsockname()[1]}"
+            if not is_listening:
+                silent.close()
+            await http.relay(request, Admitted(1, address, "", "/"), notes=False)
+        return request.counted
+
+    assert asyncio.run(relayed()) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", Outcome.SERVER_ERROR),
+        (b"HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n", Outcome.CLIENT_ERROR),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", Outcome.NO_ANSWER),
+        (b"", Outcome.NO_ANSWER),
+    ],
+)
+def test_a_refused_websocket_counts_by_its_status(answer: bytes, expected: Outcome) -> None:
+    async def relayed() -> list[Outcome]:
+        async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            writer.close()
+
+        request = OneRequest()
+        request.leaves.set()
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            await sockets.relay(request, Admitted(1, address, "", "/"))
+        return request.counted
+
+    assert asyncio.run(relayed()) == [expected]
 
 
 def test_a_service_is_for_members_of_its_team_and_their_tokens(lab: World, port: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +11,7 @@ from fairlot_client.cli import finding
 from fairlot_client.cli.app import App, talk, with_app
 from fairlot_client.cli.arguments import chosen
 from fairlot_client.cli.code import spec_with_code
+from fairlot_client.cli.commands.metrics import sparkline
 from fairlot_client.cli.output import (
     Column,
     limit_options,
@@ -24,6 +26,9 @@ from fairlot_client.cli.output import (
     when,
 )
 from fairlot_client.cli.spec import job_options
+
+if TYPE_CHECKING:
+    from fairlot_client.answers import Traffic
 
 WORDS = {"allow_interspersed_args": False}
 SHORTEST, LONGEST = 0.5, 5.0  # seconds between two looks
@@ -270,6 +275,70 @@ def service_events(app: App, service: str, limit: int, everything: bool) -> None
     """List what happened to a service, newest first."""
     found = app.client.list_service_events(finding.service_id_of(app, service))
     show_rows(app, taken(found, limit, everything), [("TIME", when("at")), ("EVENT", "text")])
+
+
+METRICS: list[Column] = [
+    ("METRIC", "name"), ("WHOLE", "whole"), ("LAST", "last"), ("HIGHEST", "highest"), ("OVER TIME", "line"),
+]  # fmt: skip
+FIGURES: dict[str, tuple[str, Callable[[Any], float | None], float, str]] = {
+    "requests": ("requests/s", lambda it: it["requests_per_second"], 1.0, ""),
+    "p50": ("latency p50", lambda it: it["p50_seconds"], 1000.0, " ms"),
+    "p95": ("latency p95", lambda it: it["p95_seconds"], 1000.0, " ms"),
+    "5xx": ("answers with 5xx", lambda it: it["server_errors"] / max(it["requests"], 1), 100.0, " %"),
+    "no replica": (
+        "no replica", lambda it: (it["no_replica"] + it["no_answer"]) / max(it["requests"], 1), 100.0, " %",
+    ),
+}  # fmt: skip
+
+
+@service.command("metrics")
+@finding.argument("service")
+@click.option(
+    "--from", "from_", help="Begin of the period, such as 2026-03-01T12:00:00Z; by default an hour ago."
+)
+@click.option("--to", help="End of the period.")
+@click.option(
+    "--points",
+    type=click.IntRange(2, 2000),
+    default=40,
+    show_default=True,
+    help="Most points of a series: characters of the line in the table.",
+)
+@watchable
+@with_app
+def service_metrics(app: App, service: str, *, points: int, **period: str | None) -> None:
+    """Show the requests per second, latency and failed requests of a service.
+
+    \b
+    fairlot service metrics chat
+    fairlot service metrics 7 --from 2026-03-01T00:00Z --points 500 -o json
+    """
+    answer = app.client.get_service_traffic(
+        finding.service_id_of(app, service), most_points=points, **chosen(period)
+    )
+    if app.output != "table":
+        show_one(app, answer, [])
+        return
+    show_rows(app, [_figure(answer, name) for name in FIGURES], METRICS, name="name")
+    talk(f"{answer['whole']['requests']} requests. {answer['not_counted']}")
+
+
+def _figure(answer: Traffic, name: str) -> dict[str, str]:
+    """Returns a row of the table: a figure of the whole period, of its last point, the highest one, and all points."""
+    label, value_of, factor, unit = FIGURES[name]
+
+    def text(value: float | None) -> str:
+        return "" if value is None else f"{value * factor:.4g}{unit}"
+
+    known = [value for one in answer["points"] if (value := value_of(one)) is not None]
+    whole = value_of(answer["whole"]) if answer["points"] else None
+    return {
+        "name": label,
+        "whole": text(whole),
+        "last": text(known[-1] if known else None),
+        "highest": text(max(known, default=None)),
+        "line": sparkline([{"mean": value} for value in known]),
+    }
 
 
 @click.group()

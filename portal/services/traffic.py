@@ -1,0 +1,127 @@
+"""The charts of a service's traffic: requests per second, latency, and requests that failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from accounting.core.clock import now_from_database
+from accounting.core.wording import NO_NUMBER, percent
+from portal.jobs.metric_charts import Charts, Panel, number_with, panel_of
+from portal.jobs.metrics import moment_of, timedelta_text
+from portal.sessions.traffic import FLUSH_SECONDS
+from scheduling.backends.summaries import Summary, of_value
+from scheduling.models import Cluster, Service
+from scheduling.services.traffic import Outcome, Traffic
+from scheduling.services.traffic_samples import TrafficPoints, read_traffic
+
+PERIODS = {
+    "1h": ("Last hour", timedelta(hours=1)),
+    "6h": ("6 hours", timedelta(hours=6)),
+    "1d": ("Day", timedelta(days=1)),
+    "30d": ("30 days", timedelta(days=30)),
+}
+USUAL = "1h"
+LONG_SECONDS = 10.0  # from this latency on, the chart has seconds instead of milliseconds
+
+
+def traffic_context(service: Service, asked: str) -> dict[str, Any]:
+    """Returns what the part of a service's page with its traffic shows. `asked` is a key of PERIODS, or anything."""
+    last = asked if asked in PERIODS else USUAL
+    ends = service.removed_at or counted_until()
+    found = read_traffic(service, begins=ends - PERIODS[last][1], ends=ends)
+    whole = found.whole
+    context = {
+        "traffic_last": last,
+        "traffic_periods": [(key, label) for key, (label, _) in PERIODS.items()],
+        "traffic_note": not_counted(service),
+        "charts": None,
+    }
+    if whole.is_empty:
+        return context
+    return context | {
+        "charts": Charts(found.count, [("", panels_of(found))]),
+        "traffic_figures": figures_of(found, whole),
+        "times": json.dumps([moment_of(found.time_of(place)) for place in range(found.count)]),
+        "axis": [moment_of(found.begins), moment_of(found.ends)],
+        "step_text": timedelta_text(found.seconds),
+    }
+
+
+def counted_until() -> datetime:
+    """Returns the time until which web servers have stored what they counted."""
+    return now_from_database() - timedelta(seconds=FLUSH_SECONDS)
+
+
+def not_counted(service: Service) -> str:
+    """Returns a sentence on which requests Fairlot cannot count."""
+    if service.cluster.backend == Cluster.Backend.LOCAL:
+        return "Requests that programs send to the address of a replica itself are not counted."
+    where = f"http://{service.name} inside the cluster"
+    return f"Requests that pods send to {where} do not pass Fairlot and are not counted."
+
+
+def panels_of(found: TrafficPoints) -> list[Panel]:
+    rates = {place: of_value(found.rate_of(place)) for place in range(found.count)}
+    high = _percentile(found, 0.95)
+    seconds = max((point.high for point in high.values()), default=0.0) >= LONG_SECONDS
+    panels = [_panel("requests", "Requests", "per second", [("", rates)])]
+    if high:
+        lines = [("p50", _percentile(found, 0.5)), ("p95", high)]
+        if not seconds:
+            lines = [
+                (label, {at: of_value(1000 * one.mean) for at, one in some.items()}) for label, some in lines
+            ]
+        panels.append(_panel("latency", "Latency", "s" if seconds else "ms", lines))
+    errors = [
+        ("5xx", _part(found, lambda one: one.count(Outcome.SERVER_ERROR))),
+        ("no replica", _part(found, unanswered)),
+    ]
+    return [*panels, _panel("errors", "Failed requests", "% of requests", errors)]
+
+
+def unanswered(traffic: Traffic) -> int:
+    """Returns how many requests no replica answered: none was ready, or the one that was asked did not answer."""
+    return traffic.count(Outcome.NO_REPLICA) + traffic.count(Outcome.NO_ANSWER)
+
+
+def failed_part(traffic: Traffic) -> float:
+    """Returns which part of the requests failed."""
+    failed = traffic.count(Outcome.SERVER_ERROR) + unanswered(traffic)
+    return failed / traffic.requests if traffic.requests else 0.0
+
+
+def figures_of(found: TrafficPoints, whole: Traffic) -> list[tuple[str, str]]:
+    """Returns the figures of the whole period: pairs of a label and a text."""
+    p50, p95 = whole.percentile(0.5), whole.percentile(0.95)
+    covered = (found.ends - found.begins).total_seconds()
+    return [
+        ("Requests", f"{whole.requests}"),
+        ("Per second", number_with(whole.requests / covered, "")),
+        ("Latency p50", latency_text(p50)),
+        ("Latency p95", latency_text(p95)),
+        ("Failed", percent(failed_part(whole))),
+    ]
+
+
+def latency_text(seconds: float | None) -> str:
+    if seconds is None:
+        return NO_NUMBER
+    return number_with(seconds, "s") if seconds >= LONG_SECONDS else number_with(1000 * seconds, "ms")
+
+
+def _panel(key: str, title: str, unit: str, lines: list[tuple[str, dict[int, Summary]]]) -> Panel:
+    return panel_of(f"traffic-{key}", title, unit, lines, "time", from_zero=True)
+
+
+def _percentile(found: TrafficPoints, part: float) -> dict[int, Summary]:
+    values = {place: point.percentile(part) for place, point in sorted(found.points.items())}
+    return {place: of_value(value) for place, value in values.items() if value is not None}
+
+
+def _part(found: TrafficPoints, number: Callable[[Traffic], int]) -> dict[int, Summary]:
+    return {
+        place: of_value(100 * number(point) / point.requests) for place, point in sorted(found.points.items())
+    }
