@@ -20,6 +20,7 @@ from portal.forms.posting import perform, show
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 from scheduling.draining import actions as draining
+from scheduling.draining.consequences import consequences_of
 from scheduling.draining.drained_jobs import jobs_to_drain
 from scheduling.models import Cluster, Node
 
@@ -45,6 +46,7 @@ def _page(request: UserRequest, *, cluster: Cluster, posted: Form | None = None)
         "drained": any(node.state == Node.State.DRAINED for node in chosen),
         "jobs": jobs,
         "total": len(jobs.seen) + jobs.hidden if jobs else 0,
+        "left": consequences_of(chosen, jobs, request.user) if jobs else None,
         "form": DrainForm("drain").or_posted(posted),
         "again": Form("return").or_posted(posted),
     }

@@ -25,6 +25,7 @@ from portal.user_request import UserRequest
 from scheduling.clusters import actions as clusters
 from scheduling.draining import actions as draining
 from scheduling.draining.actions import DrainMode
+from scheduling.draining.consequences import consequences_of
 from scheduling.draining.drained_jobs import jobs_to_drain
 from scheduling.idle.actions import IdleRules
 from scheduling.models import Cluster, IdleRule, Node
@@ -87,6 +88,7 @@ def _drain_page(request: UserRequest, *, node: Node, posted: Form | None = None)
         "node": node,
         "jobs": jobs,
         "total": len(jobs.seen) + jobs.hidden,
+        "left": consequences_of([node], jobs, request.user),
         "form": DrainForm("drain", initial={"reason": node.state_reason}).or_posted(posted),
     }
     return show(request, "administration/drain.html", context, posted=posted)

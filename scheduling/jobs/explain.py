@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -217,11 +217,7 @@ class Explainer:
     def _slots(self, job: Job) -> dict[int, int]:
         """Returns, by generation id, how many workers of the job would fit if all GPUs were free. Counts only nodes
         that the job accepts."""
-        slots: dict[int, int] = {}
-        for node in self.accepted(job):
-            workers = node.gpus // job.gpus_per_worker
-            slots[node.generation_id] = slots.get(node.generation_id, 0) + workers
-        return slots
+        return slots_on(self.nodes, job)
 
     def _over_quota(self, job: Job) -> str | None:
         """Returns a text that says which limits forbid the job even if no other job runs; None if the limits allow it.
@@ -460,6 +456,19 @@ class _Held(NamedTuple):
     job_name: str
     generation: int
     gpus: int
+
+
+def slots_on(nodes: Iterable[Node], job: Job) -> dict[int, int]:
+    """Returns, by generation id, how many workers of the job would fit on these nodes if all GPUs were free.
+
+    Leaves out generations that the job does not accept.
+    """
+    slots: dict[int, int] = {}
+    for node in nodes:
+        if not job.generation_ids or node.generation_id in job.generation_ids:
+            workers = node.gpus // job.gpus_per_worker
+            slots[node.generation_id] = slots.get(node.generation_id, 0) + workers
+    return slots
 
 
 def paused_in_words(cluster: Cluster) -> str:

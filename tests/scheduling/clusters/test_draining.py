@@ -12,6 +12,8 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Quota
 from fairshare.model import Reason
+from scheduling.advance.actions import cancel_advance_reservation, reserve_in_advance
+from scheduling.advance.proposals import Terms
 from scheduling.books.closing import AVAILABILITY
 from scheduling.clusters.actions import declare_node, remove_node
 from scheduling.core.event_texts import text_of
@@ -24,10 +26,13 @@ from scheduling.draining.actions import (
     return_node,
     return_nodes,
 )
+from scheduling.draining.consequences import consequences_of
 from scheduling.draining.drained_jobs import jobs_to_drain
 from scheduling.jobs.actions import cancel_job
-from scheduling.models import Cluster, Job, Lease, Node, NodeChange
-from scheduling.spec.job_spec import SpecError
+from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, NodeChange
+from scheduling.services.actions import create_service
+from scheduling.services.replicas import step_service
+from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.tasks import end_drains
 from tests.scheduling.world import World, world
 
@@ -265,3 +270,62 @@ def test_a_refused_drain_of_a_set_drains_no_node_of_it() -> None:
     with pytest.raises(NotAllowed):
         drain_nodes(actor=lab.people.alice, nodes=nodes, reason="fan")
     assert {node.state for node in lab.cluster.nodes.all()} == {Node.State.READY}
+
+
+def left_by(lab: World, *names: str):
+    """Returns what a drain of these nodes leaves, as Olga sees it."""
+    nodes = list(lab.cluster.nodes.filter(name__in=names).order_by("name"))
+    return consequences_of(nodes, jobs_to_drain(nodes, lab.people.olga), lab.people.olga)
+
+
+def test_a_preview_names_the_waiting_jobs_that_would_lose_their_only_nodes() -> None:
+    lab = world(v100=4, a100=8)
+    lab.node("v100-1", lab.people.v100)
+    cast = lab.people
+    on_v100 = {"generations": ["V100"]}
+    both_nodes = lab.submit(cast.bob, cast.astro, workers=2, gpus=4, **on_v100)
+    lab.submit(cast.alice, cast.astro, gpus=4, **on_v100)  # fits on the other node
+    lab.submit(cast.charlie, cast.bio, gpus=8, generations=["A100"])
+    lab.submit(cast.charlie, cast.bio, gpus=4)  # accepts every type
+    one = left_by(lab, "v100-0")
+    assert [job.pk for job in one.stranded] == [both_nodes.pk]
+    assert [(row.generation, row.before, row.after) for row in one.capacity] == [("V100", 8, 4)]
+    assert len(left_by(lab, "v100-0", "v100-1").stranded) == 2
+    drain_nodes(actor=cast.olga, nodes=list(lab.cluster.nodes.filter(name="v100-1")), reason="x")
+    # Bob's job has lost its place by the other drain; Alice's loses it by this one.
+    again = left_by(lab, "v100-0")
+    assert [job.owner for job in again.stranded] == [cast.alice]
+    assert [(row.before, row.after) for row in again.capacity] == [(4, 0)]
+    assert [job.owner for job in left_by(lab, "v100-1").stranded] == [cast.bob], "it is drained already"
+
+
+def test_a_preview_hides_the_names_of_jobs_that_the_reader_may_not_see() -> None:
+    lab = world(v100=4)
+    lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    nodes = list(lab.cluster.nodes.all())
+    found = consequences_of(nodes, jobs_to_drain(nodes, lab.people.charlie), lab.people.charlie)
+    assert (found.stranded, found.more) == ([], 1)
+
+
+def test_a_preview_names_reservations_and_services_on_the_nodes() -> None:
+    lab = world(v100=4, a100=4)
+    cast, now = lab.people, now_from_database()
+    terms = Terms(
+        name="course", tenant=cast.astro, generation=cast.v100, gpus=2,
+        begins=now + timedelta(hours=1), ends=now + timedelta(hours=3),
+    )  # fmt: skip
+    held = reserve_in_advance(actor=cast.olga, cluster=lab.cluster, terms=terms)
+    [row] = left_by(lab, "v100-0").reservations
+    assert (row.reservation, row.gpus, row.window.begins) == (held, 2, terms.begins)
+    assert left_by(lab, "a100-0").reservations == []
+    cancel_advance_reservation(actor=cast.olga, reservation=held)
+    assert left_by(lab, "v100-0").reservations == []
+    spec = JobSpec(name="chat", command="serve", port=8000)
+    service = create_service(actor=cast.bob, tenant=cast.astro, cluster=lab.cluster, spec=spec, replicas=3)
+    step_service(service_id=service.pk)
+    lab.fill()
+    lab.carry_out()
+    node = HeldGpu.objects.filter(lease__job__service=service).first().node
+    there = Job.objects.filter(service=service, leases__held_gpus__node=node).distinct().count()
+    [lost] = left_by(lab, node.name).services
+    assert (lost.service, lost.lost, lost.wanted) == (service, there, 3)
