@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from scheduling.importers import retries
 from scheduling.importers.amounts import NoAmount, seconds
 from scheduling.importers.commands import put_command
 from scheduling.importers.documents import drop_each, fields_of, first_of
@@ -32,7 +33,6 @@ LEFT_OUT = {
     **dict.fromkeys(
         ("successCount", "errorCount", "lastSuccess", "lastError", "errorsSinceLastSuccess"), STATE
     ),
-    "retries": "The number is not taken over. Set the field retries to start a program that failed again.",
     "owner": "You own the schedule that you create.",
     "ownerName": "You own the schedule that you create.",
     "description": "A description has no effect.",
@@ -95,6 +95,7 @@ def _job(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     put_command(draft, f"{fields.text('command')} {arguments}".strip(), fields.at("command"))
     if arguments:
         report.mapped(fields.at("arguments"), "command", "The command ends with the arguments.")
+    retries.put_whole(fields, "retries", draft)
     drop_each(fields, {"arguments": "There are none."} | LEFT_OUT)
     if fields.flag("disabled"):
         report.dropped(

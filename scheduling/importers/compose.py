@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+from scheduling.importers import retries
 from scheduling.importers.amounts import NoAmount, seconds, size
 from scheduling.importers.commands import put_command, script_of
 from scheduling.importers.compose_gpus import has_gpus, put_requested
@@ -37,7 +38,7 @@ LEFT_OUT = {
     "networks": "Services of a team reach each other by their addresses. Fairlot has no other networks.",
     "links": "Services of a team reach each other by their addresses.",
     "depends_on": "Fairlot does not start programs in an order. The program must wait for what it needs.",
-    "restart": "A service is always started again. A job is started again only if it was preempted.",
+    "restart": retries.OF_SERVICES,
     "env_file": "The file is not a part of the text. Add its variables to the field variables.",
     "labels": "These labels are for programs beside Docker.",
     "logging": "Fairlot keeps the output of each worker as its log.",
@@ -141,6 +142,9 @@ def _service(name: str, fields: Fields, report: Report, known: Sequence[str]) ->
     is_service = "port" in draft
     _health(fields, draft, is_service=is_service)
     _replicas(fields, draft, options, is_service=is_service)
+    if not is_service:
+        retries.put_restart(fields, "restart", draft)
+        retries.put_restart_policy(fields.section("deploy", "restart_policy"), draft)
     drop_each(fields, LEFT_OUT)
     drop_each(fields.section("deploy"), {
         "restart_policy": LEFT_OUT["restart"], "placement": "Fairlot chooses the nodes.", "labels": LEFT_OUT["labels"],

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from scheduling.importers import retries
 from scheduling.importers.commands import put_command, script_of
 from scheduling.importers.documents import drop_each, fields_of
 from scheduling.importers.draft import JobDraft
@@ -43,7 +44,6 @@ LEFT_OUT = {
     "checkpoint_storage": "Fairlot keeps files in $FAIRLOT_CHECKPOINT_DIR. Let the program write its checkpoints"
         " there.",
     "tensorboard_storage": "Fairlot keeps files in $FAIRLOT_CHECKPOINT_DIR.",
-    "max_restarts": "The number is not taken over. Set the field retries to start a program that failed again.",
     "description": "A description has no effect.",
     "workspace": "Choose the team when you submit the job.",
     "project": "Use labels to group jobs.",
@@ -120,6 +120,7 @@ def _job(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     _searcher(fields.section("searcher"), draft)
     _labels(fields, draft)
     _command(fields, draft)
+    retries.put_whole(fields, "max_restarts", draft)
     drop_each(fields, LEFT_OUT)
     return draft.finish()
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+from scheduling.importers import retries
 from scheduling.importers.amounts import NoAmount, seconds, size
 from scheduling.importers.commands import HOSTS, put_command
 from scheduling.importers.documents import drop_each, fields_of
@@ -46,8 +47,8 @@ LEFT_OUT = {
     ),
     **dict.fromkeys(("ide", "version", "inactivity_duration"), NO_IDE),
     "max_price": "Limits and budgets belong to teams.",
-    "retry": "The number is not taken over. Set the field retries to start a program that failed again.",
-    "retry_policy": "The number is not taken over. Set the field retries to start a program that failed again.",
+    "retry": retries.OF_SERVICES,
+    "retry_policy": "The job waits until there are GPUs.",
     "stop_duration": "Use the field checkpoint_grace_seconds.",
     "creation_policy": "Fairlot creates no machines.",
     "idle_duration": "Fairlot creates no machines.",
@@ -126,6 +127,8 @@ def _run(fields: Fields, kind: str, report: Report, known: Sequence[str]) -> lis
         path = step(fields.at("ports"), at) if isinstance(fields.get("ports"), list) else fields.at("ports")
         _port(draft, one, path)
     _command(fields, kind, draft)
+    if kind != "service":
+        retries.put_on_events(fields, "retry", draft)
     drop_each(fields, {"docker": "Programs cannot start containers of their own."} | LEFT_OUT)
     if kind == "service":
         return _service(fields, draft)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
+from scheduling.importers.retries import put_whole
 
 
 def put_bounds(policy: Fields, least: str, most: str, draft: JobDraft) -> None:
@@ -33,12 +34,6 @@ def put_torch(policy: Fields, draft: JobDraft) -> None:
             report.mapped(policy.at(name), "", "Fairlot sets the variables by which torchrun's workers meet.")
     if "nProcPerNode" in policy:
         report.mapped(policy.at("nProcPerNode"), "", "torchrun starts one process for each GPU.")
-    if (times := policy.whole("maxRestarts")) is not None:
-        draft.put(
-            "retries",
-            {"times": max(0, min(times, 100))},
-            policy.at("maxRestarts"),
-            "All workers start again.",
-        )
+    put_whole(policy, "maxRestarts", draft)
     if "metrics" in policy:
         report.dropped(policy.at("metrics"), "Rounds choose the number of workers, from idle GPUs.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from scheduling.importers import credentials
+from scheduling.importers import credentials, retries
 from scheduling.importers.commands import HOSTS, put_command, used_in
 from scheduling.importers.documents import drop_each, fields_of, shown
 from scheduling.importers.draft import JobDraft
@@ -23,7 +23,6 @@ from scheduling.importers.resources import no_gpus, put_cpus, put_gpus
 EXPRESSION = re.compile(r"<%\s*\$(\w+)((?:\.[\w-]+|\[\d+\])*)\s*%>", re.ASCII)
 MIB = 2**20
 FAILS = "A job fails as soon as one of its workers fails, and succeeds when all have ended."
-NO_RETRY = "The number is not taken over. Set the field retries to start a program that failed again."
 # By variable that OpenPAI sets, the shell expression for its value.
 GIVEN = {
     "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": '"$RANK"',
@@ -36,7 +35,7 @@ GIVEN = {
 IN_JOB = {
     "type": "This is a job.", "version": "The version of a component has no effect.",
     "contributor": "The contributor has no effect.", "description": "A description has no effect.",
-    "jobRetryCount": NO_RETRY, "protocolVersion": "This is the version of the format.",
+    "protocolVersion": "This is the version of the format.",
     "defaults": "Choose the team and the cluster when you submit the job.",
     "default": "Choose the team and the cluster when you submit the job.",
 }  # fmt: skip
@@ -132,9 +131,11 @@ def _task_role(
     _image(role, fields, draft)
     _types(fields, role, draft)
     _command(role, counts, draft)
+    retries.put_whole(section, "taskRetryCount", draft)
+    retries.put_whole(fields, "jobRetryCount", draft)
     drop_each(section.section("completion"), dict.fromkeys(section.section("completion"), FAILS))
     drop_each(section, {
-        "taskRetryCount": NO_RETRY, "completion": FAILS,
+        "completion": FAILS,
         **dict.fromkeys(("data", "script", "output"), "Fairlot fetches nothing. The command must do it."),
     })  # fmt: skip
     return draft.finish()

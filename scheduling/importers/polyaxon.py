@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scheduling.importers import elastic
+from scheduling.importers import elastic, retries
 from scheduling.importers.commands import put_command, script_of
 from scheduling.importers.documents import drop_each, fields_of
 from scheduling.importers.draft import JobDraft
@@ -41,7 +41,7 @@ LEFT_OUT = {
     "plugins": "Fairlot keeps the output of each worker as its log.",
     "hooks": "Fairlot starts nothing after a job. Use a webhook of the team.",
     "events": "Submit the job when it is needed.",
-    "termination": "Set the field retries to start a program that failed again. There is no time limit.",
+    "termination": "Jobs have no time limit, and stay in the list after their end.",
     "joins": "Fairlot has no tracking of experiments.",
     "dependencies": "Submit the job when the others have ended.",
     "trigger": "Submit the job when the others have ended.",
@@ -233,6 +233,8 @@ def _run(
         if (number := run.whole("replicas")) is not None:
             put_replicas(draft, number, run.at("replicas"), options)
         return finish_service(draft, options, run.at("ports"), name_at=named.at("name") if named else "")
+    for one in (fields, component):
+        retries.put_whole(one.section("termination"), "maxRetries", draft)
     if schedule := fields.section("schedule"):
         return _schedule(schedule, draft)
     return draft.finish()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+from scheduling.importers import retries
 from scheduling.importers.commands import in_subshell, put_command, script_of
 from scheduling.importers.documents import drop_each, fields_of, first_of
 from scheduling.importers.draft import JobDraft
@@ -32,7 +33,6 @@ else
   exit 1
 fi"""
 IN_JOB = {
-    "max_retries": "The number is not taken over. Set the field retries to start a program that failed again.",
     "timeout_s": "Fairlot does not stop a job after a time.",
     **dict.fromkeys(("submission_id", "job_id", "metadata", "tags"), "Use labels to find jobs."),
     **dict.fromkeys(("compute_config", "cloud", "project", "project_id", "job_queue_config", "queue", "cluster_env",
@@ -153,6 +153,7 @@ def _job(fields: Fields, draft: JobDraft) -> list[Work]:
         "The program starts Ray on one worker. To use several workers, import the RayJob or the configuration of"
         " the cluster.",
     )  # fmt: skip
+    retries.put_whole(fields, "max_retries", draft)
     drop_each(runtime, IN_RUNTIME)
     drop_each(
         fields,

@@ -9,7 +9,7 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from scheduling.importers import gpu_models
+from scheduling.importers import gpu_models, retries
 from scheduling.importers.amounts import NoAmount, size
 from scheduling.importers.commands import HOSTS, in_subshell, put_command
 from scheduling.importers.documents import drop_each, fields_of, shown
@@ -69,8 +69,6 @@ IN_RESOURCES = {
     "network_tier": "Fairlot places the workers of a job close together where it can.",
     "accelerator_args": "These settings are for TPUs.",
     "autostop": "A job ends when its program ends. The idle timeout of the team stops idle jobs.",
-    "job_recovery": "The number is not taken over. Set the field retries to start a program that failed again.",
-    "spot_recovery": "The number is not taken over. Set the field retries to start a program that failed again.",
     "priority": "Use the field priority to order your own jobs.",
     "max_hourly_cost": "Limits and budgets belong to teams.",
 }
@@ -135,7 +133,7 @@ def _task(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     draft.default("name", "skypilot-task", "The task has no name.")
     if nodes := fields.whole("num_nodes"):
         draft.put("workers", nodes, fields.at("num_nodes"), "Each node becomes a worker.")
-    _resources(fields.section("resources"), draft)
+    _resources(fields.section("resources"), draft, is_service="service" in fields)
     default_image(draft)
     put_variables(draft, fields, "envs")
     _secrets(fields, draft)
@@ -152,7 +150,7 @@ def _task(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     return _service(fields, draft)
 
 
-def _resources(fields: Fields, draft: JobDraft) -> None:
+def _resources(fields: Fields, draft: JobDraft, *, is_service: bool) -> None:
     alternatives = [one for name in ("any_of", "ordered", "candidates") for one in fields.sections(name)]
     if "accelerators" in fields:
         _accelerators(fields, draft)
@@ -175,6 +173,8 @@ def _resources(fields: Fields, draft: JobDraft) -> None:
         )  # fmt: skip
     for one in (fields, *alternatives):
         drop_each(one, {"use_spot": "The job uses its team's share, as an on-demand instance would be kept."})
+    for one in (fields, *alternatives):
+        _recovery(one, draft, is_service=is_service)
     _amounts(fields, draft)
     _image(fields, draft)
     _ports(fields, draft)
@@ -183,6 +183,14 @@ def _resources(fields: Fields, draft: JobDraft) -> None:
     drop_each(
         fields, {**IN_RESOURCES, "instance_type": "The accelerators count. Fairlot has no types of machines."}
     )
+
+
+def _recovery(fields: Fields, draft: JobDraft, *, is_service: bool) -> None:
+    for name in ("job_recovery", "spot_recovery"):
+        if is_service:
+            drop_each(fields, {name: retries.OF_SERVICES})
+        else:
+            retries.put_recovery(fields, name, draft)
 
 
 def _accelerators(fields: Fields, draft: JobDraft) -> None:

@@ -27,12 +27,8 @@ MACROS = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *
           "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *"}  # fmt: skip
 # Fields of jobs that Fairlot decides itself, with the consequence.
 OF_JOBS = {
-    "backoffLimit": "The number is not taken over. Set the field retries to start a program that failed again.",
-    "backoffLimitPerIndex": "The number is not taken over. Set the field retries to start a program that failed again.",
-    "maxFailedIndexes": "When one worker fails, the job has failed.",
-    "podFailurePolicy": "A program that fails ends its job. After a lost node Fairlot starts it again.",
+    "maxFailedIndexes": "A sweep goes on when members fail. A job fails when one of its workers fails.",
     "successPolicy": "A job succeeds when all its workers succeed.",
-    "failurePolicy": "A program that fails ends its job. After a lost node Fairlot starts it again.",
     "ttlSecondsAfterFinished": "The job stays in the list after its end.",
     "suspend": "The job is not held: it starts as soon as it gets GPUs.",
     "manualSelector": "Fairlot selects its pods itself.",
@@ -238,6 +234,8 @@ def job_set(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
         return []
     put_roles(roles, objects, draft)
     drop_known(spec, OF_JOBS, draft)
+    policy = spec.section("failurePolicy")
+    drop_known(policy, dict.fromkeys(policy, "Of this policy only maxRestarts has an effect."), draft)
     return draft.finish()
 
 
@@ -253,7 +251,6 @@ def volcano_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
         drop_known(one, {
             "policies": "A job succeeds when all its workers succeed, and fails when one fails.",
             "minAvailable": "All workers of a job start together.",
-            "maxRetry": OF_JOBS["backoffLimit"],
             "topologyPolicy": "The cluster places workers on the processors of a node.",
         }, draft)  # fmt: skip
         replicas = one.whole("replicas", 1)
@@ -296,7 +293,7 @@ def volcano_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     drop_known(spec, {
         "queue": QUEUE, "schedulerName": "Fairlot schedules the job.",
         "policies": "A job succeeds when all its workers succeed, and fails when one fails.",
-        "maxRetry": OF_JOBS["backoffLimit"], "priorityClassName": "Use the field priority to order your own jobs.",
+        "priorityClassName": "Use the field priority to order your own jobs.",
         "volumes": "Only volumes of the pods are taken over.", "networkTopology": "Fairlot places workers close"
                 " together.",
         "ttlSecondsAfterFinished": OF_JOBS["ttlSecondsAfterFinished"],

@@ -23,7 +23,6 @@ DROPPED = {
     "submitterConfig": "The first worker runs the entrypoint.",
     "suspend": "The job is not held: it starts as soon as it gets GPUs.",
     "jobId": "Fairlot gives the job its number.",
-    "backoffLimit": "The number is not taken over. Set the field retries to start a program that failed again.",
     "activeDeadlineSeconds": "Fairlot does not stop a job after a time.",
     "entrypointNumCpus": "The entrypoint runs on the first worker.",
     "entrypointNumGpus": "The entrypoint runs on the first worker.",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from scheduling.importers import elastic
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
-from scheduling.importers.kubernetes import commands, variables
+from scheduling.importers.kubernetes import commands, retries, variables
 from scheduling.importers.kubernetes.batch import OF_JOBS, drop_known
 from scheduling.importers.kubernetes.metadata import QUEUE, drop_template_metadata
 from scheduling.importers.kubernetes.objects import Objects
@@ -59,7 +59,6 @@ def _replicas(replicas: Fields, names: tuple[str, ...], draft: JobDraft) -> list
         template = one.section("template")
         drop_template_metadata(template, draft)
         count = one.whole("replicas", 1)
-        drop_known(one, {"restartPolicy": "A program that fails ends its job."}, draft)
         source = one.at("replicas") if "replicas" in one else one.path
         roles.append(Role(name, 1 if count is None else count, template, source))
     for other in replicas:
@@ -89,7 +88,6 @@ def mpi_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     source = worker or launcher
     for one in (launcher, worker):
         drop_template_metadata(one.section("template"), draft)
-        drop_known(one, {"restartPolicy": "A program that fails ends its job."}, draft)
         if "replicas" in one:
             report.mapped(one.at("replicas"), "workers")
     pods = PodTemplate(source.section("template"), objects, draft)
@@ -126,7 +124,6 @@ def _mpi_roles(
     for name, one in (("launcher", launcher), ("worker", worker)):
         template = one.section("template")
         drop_template_metadata(template, draft)
-        drop_known(one, {"restartPolicy": "A program that fails ends its job."}, draft)
         source = one.at("replicas") if "replicas" in one else one.path
         roles.append(Role(name, one.whole("replicas", 1) or 1, template, source, ends_job=name == "launcher"))
     put_as_roles(roles, objects, draft, mpi=True)
@@ -185,6 +182,7 @@ def train_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
             nodes, at_nodes = policy.whole("numNodes"), policy.at("numNodes")
         bounds = policy.section("torch", "elasticPolicy")
         report.mapped(reference.path, "", "The runtime is in the file.")
+        retries.put("TrainJob", runtime, draft)
         _put_runtime(runtime, trainer, objects, draft)
     else:
         report.approximated(
