@@ -92,6 +92,7 @@ NAMES = {
     "POST /services/{service_id}/rollback": "roll_back_service",
     "GET /services/{service_id}/events": "list_service_events",
     "GET /services/{service_id}/traffic": "get_service_traffic",
+    "GET /services/{service_id}/log/lines": "read_service_log_lines",
     # sessions
     "GET /sessions": "list_sessions",
     "POST /sessions": "start_session",

@@ -64,6 +64,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "services_views": ("fairlot view list --of services",),
     "service_new": ("fairlot service create -f job.yaml --replicas 2",),
     "service": ("fairlot service show {pk}", "fairlot service metrics {pk}", "fairlot service scale {pk} 2"),
+    "service_log": ("fairlot service logs -f {pk}",),
     "service_update": ("fairlot service update {pk} -f job.yaml",),
     "schedules_views": ("fairlot view list --of schedules",),
     "schedule_new": ("fairlot schedule create --when '30 2 * * MON-FRI' -f job.yaml",),

@@ -49,6 +49,7 @@ HELP = {
     "services": "services#create-a-service",
     "service_new": "services#create-a-service",
     "service": "services#roll-out-a-revision",
+    "service_log": "services#read-the-logs-of-all-replicas",
     "sweeps": "sweeps#create-a-sweep",
     "sweep_new": "sweeps#create-a-sweep",
     "sweep": "sweeps#compare-the-members",

@@ -27,7 +27,8 @@ Position = tuple[int, ...]  # an offset for each file of a group
 
 class Line(NamedTuple):
     """A piece of the log of the worker `rank`: a line with its line end, or a part of a long line. `at` is the time in
-    milliseconds of Unix time. `at` and `attempt` are 0 if they are not known."""
+    milliseconds of Unix time. `at` and `attempt` are 0 if they are not known. In a group of the logs of several jobs,
+    `rank` is the id of the job."""
 
     offset: int
     text: str
@@ -68,7 +69,8 @@ class Look:
 
 @dataclass(frozen=True)
 class LogGroup:
-    """The logs of some workers of a job, at most MOST_RANKS, in the order of their ranks."""
+    """The logs of some workers of a job, at most MOST_RANKS, in the order of their ranks; or those of the replicas of a
+    service (portal/services/replica_logs.py)."""
 
     files: Sequence[LogFile]
 
@@ -129,7 +131,7 @@ class LogGroup:
         limit = self._share(logs.READ)
         parts, read, is_complete = [], [], True
         for file, offset, rested in zip(self.files, position, unfinished, strict=True):
-            data, is_last = file.last(offset, end, limit) if end else (file.read(offset, limit), False)
+            data, is_last = file.further(offset, end, limit)
             flush = is_last or 0 < len(data) == rested
             parts.append(_part(file, offset, data, flush=flush, is_cut=len(data) == limit, is_last=is_last))
             read.append(len(data))
@@ -142,7 +144,7 @@ class LogGroup:
         return Look(lines, reached, rests, is_complete and not lines)
 
     def _share(self, want: int) -> int:
-        return max(LEAST_READ, want // len(self.files))
+        return max(LEAST_READ, want // max(len(self.files), 1))
 
 
 def group_of(job: Job, ranks: range) -> LogGroup | None:
@@ -182,10 +184,10 @@ def _part(
         pieces.append((end, data[end - begin :].decode("utf-8", "replace")))
         end = begin + len(data)
     times = file.times(begin, end) if pieces else None
-    lines = []
+    lines, moment = [], UNKNOWN
     for offset, text in pieces:
-        moment = times.of(offset) if times else UNKNOWN
-        lines.append(Line(offset, text, file.rank, moment.at, moment.attempt))
+        moment = file.placed(times.of(offset) if times else UNKNOWN, moment)
+        lines.append(Line(offset, text, file.key, moment.at, moment.attempt))
     return Part(lines, begin, end, is_cut)
 
 

@@ -57,6 +57,16 @@ class LogFile:
     job_id: int
     rank: int
 
+    @property
+    def key(self) -> int:
+        """Returns what identifies the log in its group: the rank, as the logs of a group are those of one job."""
+        return self.rank
+
+    def placed(self, moment: Moment, before: Moment) -> Moment:
+        """Returns the moment by which a group orders a line that was written at `moment`. `before` is that of the line
+        before it."""
+        return moment
+
     def size(self) -> int:
         return self.backend.log_size(job_id=self.job_id, rank=self.rank)
 
@@ -80,6 +90,13 @@ class LogFile:
             job_id=self.job_id, rank=self.rank, offset=offset, limit=limit, last_attempt=end.last_attempt
         )
         return chunk.data, chunk.complete or (end.is_overdue and not chunk.data)
+
+    def further(self, offset: int, end: LogEnd | None, limit: int) -> tuple[bytes, bool]:
+        """Reads at most `limit` bytes of a growing log from `offset` on. `end` is None while the job has not ended.
+
+        Returns a pair: the bytes, and whether the log ends after them.
+        """
+        return self.last(offset, end, limit) if end else (self.read(offset, limit), False)
 
     def chunks(self, begin: int, end: int) -> Iterator[bytes]:
         """Yields the bytes from offset `begin` to offset `end`, in chunks. Stops earlier if the log ends before

@@ -25,6 +25,7 @@ from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
 from portal.services import detail
+from portal.services.replica_logs import plain, replica_logs, time_of
 from portal.services.rules import Rules
 from portal.services.traffic import traffic_context
 from portal.sessions import hosts
@@ -38,6 +39,8 @@ from scheduling.spec.job_spec import SpecError
 
 REPLICAS_PER_PAGE = 50
 EVENTS_SHOWN = 30
+LINES_SHOWN = 500  # of the joint log
+TONES = 6  # colours that tell replicas apart
 
 
 @require_safe
@@ -80,6 +83,33 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
         "may_change": not shown.removed_at and changeable.exists(),
     } | traffic_context(shown, request.GET.get("last", ""))
     return render_page(request, "services/service.html", context, status=422 if rules else 200)
+
+
+@require_safe
+def log(request: UserRequest, pk: int) -> HttpResponse:
+    """Shows the latest lines of all replicas of a service, merged by time."""
+    shown = visible_service(request.user, pk)
+    logs = replica_logs(shown)
+    names = logs.names
+    tones = {job.pk: place % TONES for place, job in enumerate(logs.replicas)}
+    lines = [
+        {
+            "job": line.rank,
+            "offset": line.offset,
+            "name": names[line.rank],
+            "tone": tones[line.rank],
+            "at": time_of(line),
+            "text": plain(line.text),
+        }
+        for line in logs.recent()[0][-LINES_SHOWN:]
+    ]
+    context = {
+        "service": shown,
+        "replicas": logs.replicas,
+        "lines": lines,
+        "problems": [(names[job], problem) for job, problem in logs.problems.items()],
+    }
+    return render_page(request, "services/log.html", context)
 
 
 @login_not_required

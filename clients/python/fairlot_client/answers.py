@@ -1053,6 +1053,27 @@ class ReplicaFailure(TypedDict):
     last_lines: list[str]
 
 
+class ReplicaLogLine(TypedDict):
+    """A line of the log of a replica, or a part of a long line. `text` includes the line end."""
+
+    job_id: int
+    replica: str
+    offset: int
+    at: str | None
+    text: str
+
+
+class ReplicaLogLines(TypedDict):
+    """Lines of the logs of the replicas of a service. `next` continues after them, as the parameter `after`.
+
+    The lines are merged by time as far as they are there: those that replicas write later come later."""
+
+    items: list[ReplicaLogLine]
+    next: str
+    complete: bool
+    problems: list[str]
+
+
 class ReportLine(TypedDict):
     fate: Literal["mapped", "defaulted", "approximated", "dropped", "refused"]
     source: str

@@ -977,6 +977,21 @@ def get_service_traffic(
     )
 
 
+def read_service_log_lines(
+    service_id: int, *, after: str | None = None, recent: bool | None = None
+) -> Call[answers.ReplicaLogLines]:
+    """Returns the next lines of the logs of a service's replicas, merged by time.
+
+    Replicas that ended in the last 24 hours belong to them. Begins with the oldest lines, or with `recent` at about the
+    last 64 KiB. Pass `next` as `after` to continue; an answer without lines means that there are no new ones yet.
+    """
+    return Call(
+        "GET",
+        filled("/services/{service_id}/log/lines", service_id=service_id),
+        query=given(after=after, recent=recent),
+    )
+
+
 def list_sessions(
     *,
     team: str | None = None,
@@ -2950,6 +2965,7 @@ class Operations:
     roll_back_service = Method(roll_back_service)
     list_service_events = PagedMethod(list_service_events)
     get_service_traffic = Method(get_service_traffic)
+    read_service_log_lines = Method(read_service_log_lines)
     list_sessions = PagedMethod(list_sessions)
     start_session = Method(start_session)
     get_session = Method(get_session)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from ninja import Query, Router
+from ninja.errors import HttpError
 from ninja.responses import Status
 
 from portal import interruptions
-from portal.api.fields import AskedKey, PageSize
+from portal.api.fields import AskedFlag, AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.metrics.endpoints import LAST, within
 from portal.api.pages import ListFilters, page_of
@@ -28,6 +29,7 @@ from portal.services.detail import (
     troubles_of,
 )
 from portal.services.listing import SERVICES
+from portal.services.replica_logs import MOST_REPLICAS, replica_logs, time_of
 from portal.services.traffic import counted_until, not_counted
 from portal.sessions import hosts
 from portal.user_request import ApiRequest
@@ -41,6 +43,8 @@ from scheduling.services.traffic import Outcome, Traffic
 from scheduling.services.traffic_samples import read_traffic
 
 router = Router(tags=["Services"])
+# A position has the id of a job and an offset for each replica.
+Place = Annotated[str, Query(max_length=40 * MOST_REPLICAS)]
 RULES = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds", "auto_rollback")
 
 
@@ -178,6 +182,46 @@ def traffic(request: ApiRequest, service_id: int, period: Query[schemas.TrafficP
             for place, point in sorted(found.points.items())
         ],
         "not_counted": not_counted(service),
+    }
+
+
+@router.get(
+    "/services/{int:service_id}/log/lines", response=schemas.ReplicaLogLines, url_name="service_log_lines"
+)
+def log_lines(
+    request: ApiRequest, service_id: int, *, after: Place = "", recent: AskedFlag = False
+) -> dict[str, Any]:
+    """Returns the next lines of the logs of a service's replicas, merged by time.
+
+    Replicas that ended in the last 24 hours belong to them. Begins with the oldest lines, or with `recent` at about the
+    last 64 KiB. Pass `next` as `after` to continue; an answer without lines means that there are no new ones yet.
+    """
+    service = visible_service(request, service_id)
+    logs = replica_logs(service)
+    begin = logs.position_from(after)
+    if begin is None:
+        raise HttpError(422, "after: this is not the `next` of an answer for this service.")
+    if recent and not after:
+        lines, position = logs.recent()
+    else:
+        found = logs.look(begin)
+        lines, position = found.lines, found.position
+    has_ended = service.removed_at is not None and not service.living  # type: ignore[attr-defined]  # annotated
+    names = logs.names
+    return {
+        "items": [
+            {
+                "job_id": line.rank,
+                "replica": names[line.rank],
+                "offset": line.offset,
+                "at": time_of(line),
+                "text": line.text,
+            }
+            for line in lines
+        ],
+        "next": logs.text_of(position),
+        "complete": has_ended and not lines,
+        "problems": [f"{names[job]}: {problem}" for job, problem in logs.problems.items()],
     }
 
 

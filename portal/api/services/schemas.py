@@ -233,3 +233,25 @@ class Traffic(Schema):
     whole: TrafficPoint = Field(description="The whole period as one window.")
     points: list[TrafficPoint]
     not_counted: str = Field(description="Which requests are not counted, in plain words.")
+
+
+class ReplicaLogLine(Schema):
+    """A line of the log of a replica, or a part of a long line. `text` includes the line end."""
+
+    job_id: int
+    replica: str = Field(description="Name of the replica.")
+    offset: int = Field(description="Byte offset of the line in the log of the replica. It never changes.")
+    at: datetime | None = Field(description="When the line was written; null if this is not known.")
+    text: str
+
+
+class ReplicaLogLines(Schema):
+    """Lines of the logs of the replicas of a service. `next` continues after them, as the parameter `after`.
+
+    The lines are merged by time as far as they are there: those that replicas write later come later.
+    """
+
+    items: list[ReplicaLogLine]
+    next: str
+    complete: bool = Field(description="Whether the service was removed, and no more lines will come.")
+    problems: list[str] = Field(description="Which logs cannot be read, and why.")

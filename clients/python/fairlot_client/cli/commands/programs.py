@@ -277,6 +277,44 @@ def service_events(app: App, service: str, limit: int, everything: bool) -> None
     show_rows(app, taken(found, limit, everything), [("TIME", when("at")), ("EVENT", "text")])
 
 
+@service.command("logs")
+@finding.argument("service")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the service is removed.")
+@click.option("--recent", is_flag=True, help="Begin with the last lines, about 64 KiB.")
+@click.option(
+    "-t", "--timestamps", is_flag=True, help="Begin each line with the time at which it was written."
+)
+@with_app
+def service_logs(app: App, service: str, *, follow: bool, recent: bool, timestamps: bool) -> None:
+    """Write the logs of all replicas of a service to stdout, merged by time.
+
+    Each line begins with the name of its replica. Replicas that ended in the last 24 hours belong to them.
+
+    \b
+    fairlot service logs -f chat
+    fairlot service logs chat --recent -t
+    """
+    found, after, pause, said = finding.service_id_of(app, service), "", SHORTEST, list[str]()
+    while True:
+        answer = app.client.read_service_log_lines(found, after=after, recent=recent and not after)
+        for line in answer["items"]:
+            time = f"{line['at'] or '-':<32} " if timestamps else ""
+            click.echo(f"{time}{line['replica']}| {line['text']}", nl=not line["text"].endswith("\n"))
+        for problem in answer["problems"]:
+            if problem not in said:
+                talk(problem)
+        said, after = answer["problems"], answer["next"]
+        if answer["complete"]:
+            return
+        if answer["items"]:
+            pause = SHORTEST
+        elif not follow:
+            return
+        else:
+            app.pause(pause)
+            pause = min(LONGEST, pause * 1.5)
+
+
 METRICS: list[Column] = [
     ("METRIC", "name"), ("WHOLE", "whole"), ("LAST", "last"), ("HIGHEST", "highest"), ("OVER TIME", "line"),
 ]  # fmt: skip
