@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from django.conf import settings
 from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
+from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from accounting.core.clock import now_from_database
@@ -67,7 +68,7 @@ def files(request: UserRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def file(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows a file of the job, `?path=`, as far as it can be shown."""
+    """Shows a file of the job, `?path=`, as far as it can be shown. With `?inline=1`, returns the preview alone."""
     job, path = visible_job(request, pk), request.GET.get("path", "")
     context = _context(request, job, path) | {"preview_bytes": PREVIEW}
     try:
@@ -81,6 +82,8 @@ def file(request: UserRequest, pk: int) -> HttpResponse:
     else:
         changed_at = now_from_database() - timedelta(seconds=preview.age)
         context |= {"preview": preview, "changed_at": changed_at}
+        if request.GET.get("inline") == "1":
+            return render(request, "jobs/preview.html", context)
     return render_page(request, "jobs/file.html", context)
 
 

@@ -18,6 +18,9 @@ from scheduling.jobs.reading import open_files
 from scheduling.models import Job
 
 AT_ONCE = 1000  # most entries of a page
+PREVIEWED = (
+    ".csv", ".gif", ".jpeg", ".jpg", ".json", ".jsonl", ".log", ".md", ".png", ".tsv", ".txt", ".webp", ".yaml", ".yml",
+)  # fmt: skip
 UPLOADED = datetime.fromtimestamp(UPLOADED_AT, UTC)
 
 
@@ -47,6 +50,11 @@ class Row:
     def folder(self) -> str:
         """Returns the path of the folder around the entry."""
         return self.path.rpartition("/")[0]
+
+    @property
+    def has_preview(self) -> bool:
+        """Returns whether the name promises a file that a page can show."""
+        return not self.why_not and self.name.lower().endswith(PREVIEWED)
 
     @property
     def is_uploaded(self) -> bool:

@@ -118,14 +118,19 @@ def _value(value: Any) -> str:
 
 CAME = {
     "within": "The job started when it was expected",
-    "earlier": "The job started earlier than expected",
-    "later": "The job started later than expected",
+    "earlier": "The job started earlier than it was expected",
+    "later": "The job started later than it was expected",
 }
 
 
 def _expected_start(parameters: Parameters) -> str:
-    at, earliest, latest = (_utc(parameters[name]) for name in ("at", "earliest", "latest"))
-    return f"{CAME[parameters['when']]}: the forecast of {at} was from {earliest} to {latest}"
+    earliest, latest = (_utc(parameters[name]) for name in ("earliest", "latest"))
+    if earliest[:-10] == latest[:-10]:  # the same day
+        latest = latest[-9:]
+    between = (
+        f"between {earliest.removesuffix(' UTC')} and {latest}" if earliest != latest else f"at {latest}"
+    )
+    return f"{CAME[parameters['when']]}: {between}"
 
 
 def _picked(parameters: Parameters) -> str:

@@ -6,6 +6,7 @@ import base64
 import os
 import re
 from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 from urllib.parse import quote
 
@@ -230,6 +231,10 @@ def test_the_overview_of_an_ended_job_has_its_newest_results(
     shown = part()
     assert "the newest 1 of 2 files" in shown
     assert ("new.txt" in shown, "old.txt" in shown, "<nav" in shown) == (True, False, False)
+    (work / "new.txt").write_text("<b>")
+    [inline] = re.findall(r'hx-get="([^"]*inline=1[^"]*)"', shown)
+    preview = bob.get(unescape(inline), headers={"HX-Request": "true"}).content.decode()
+    assert ("&lt;b&gt;</pre>" in preview, "<html" in preview) == (True, False)
 
 
 def test_the_page_says_when_files_will_be_deleted_and_that_they_were(

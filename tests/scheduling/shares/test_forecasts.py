@@ -10,7 +10,7 @@ from django.db.models import F
 
 from accounting.core.clock import now_from_database
 from fairshare.model import Reason
-from scheduling.core.event_texts import text_of
+from scheduling.core.event_texts import sentence, text_of
 from scheduling.core.locks import Lock
 from scheduling.models import Cluster, Job, JobEvent, JobForecast, KeptForecast
 from scheduling.models.event_codes import EventCode
@@ -126,7 +126,7 @@ def test_the_history_says_what_was_expected_and_what_came(lab: World) -> None:
     [kept] = KeptForecast.objects.filter(job=waiting)
     assert kept.is_first
     event = passed(lab, waiting, started=kept.latest - kept.at + timedelta(seconds=1))
-    assert text_of(event).startswith("The job started later than expected: the forecast of ")
+    assert text_of(event).startswith("The job started later than it was expected: ")
     kept.refresh_from_db()
     assert kept.closed_at == kept.started_at
     known = outcomes_of(lab.cluster, now=now_from_database())
@@ -134,6 +134,17 @@ def test_the_history_says_what_was_expected_and_what_came(lab: World) -> None:
     assert known.waited.tolist() == [(kept.started_at - kept.at).total_seconds()]
     assert known.expected.tolist() == [(kept.expected - kept.at).total_seconds()]
     assert known.age.tolist() == [0]
+
+
+def test_the_event_of_a_start_says_the_day_once() -> None:
+    at = {"when": "within", "at": "2026-11-28T03:00:00+00:00", "earliest": "2026-11-28T03:08:00+00:00"}
+    for latest, said in (
+        ("2026-11-28T03:24:00+00:00", "between 28 Nov 2026 03:08 and 03:24 UTC"),
+        ("2026-11-29T00:10:00+00:00", "between 28 Nov 2026 03:08 and 29 Nov 2026 00:10 UTC"),
+        ("2026-11-28T03:08:09+00:00", "at 28 Nov 2026 03:08 UTC"),
+    ):
+        text = sentence(EventCode.EXPECTED_START, at | {"latest": latest})
+        assert text == f"The job started when it was expected: {said}"
 
 
 def test_intervals_are_later_after_jobs_have_started_later_than_expected(lab: World) -> None:
