@@ -10,6 +10,7 @@ from accounting.core.name_order import by_name
 from accounting.core.numbers import read_whole
 from accounting.core.wording import counted
 from accounting.models import Generation
+from scheduling.clusters.backend_factory import environments_of
 from scheduling.importers.registry import convert, recognise
 from scheduling.importers.report import Conversion, Fate, Line, Work, WorkKind, without_fields
 from scheduling.jobs.resources import ONLY_IN_CONTAINERS
@@ -24,6 +25,12 @@ MOST_WORKS = 100
 TAKE = "take-"
 NO_CONTAINERS = (
     "Jobs of this cluster are processes on the portal's machine, not containers, so this has no effect there."
+)
+
+
+OWN_ENVIRONMENTS = (
+    "Jobs of this cluster are processes on the portal's machine, not containers, so there are no images. Choose one of"
+    " its environments that has what the program needs: {own}."
 )
 
 
@@ -115,7 +122,18 @@ def convert_for(cluster: Cluster | None, text: str, name: str = "") -> Conversio
     have are dropped; None stands for an unknown cluster."""
     found = convert(text, name=name, known_generations=known_generations())
     is_local = cluster is not None and cluster.backend == Cluster.Backend.LOCAL
-    return without_fields(found, ONLY_IN_CONTAINERS, NO_CONTAINERS) if is_local else found
+    if not is_local:
+        return found
+    own = (cluster and environments_of(cluster)) or ()
+    if {name for work in found.works for name in _environments(work.spec)} - set(own):
+        found = without_fields(found, ("environment",), OWN_ENVIRONMENTS.format(own=", ".join(own)))
+    return without_fields(found, ONLY_IN_CONTAINERS, NO_CONTAINERS)
+
+
+def _environments(spec: Mapping[str, Any]) -> list[str]:
+    """Returns the environments that a job specification and its roles name."""
+    named = [spec.get("environment"), *(role.get("environment") for role in spec.get("roles", ()))]
+    return [name for name in named if name]
 
 
 def known_generations() -> list[str]:

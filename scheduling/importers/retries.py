@@ -72,9 +72,8 @@ def put_whole(fields: Fields, name: str, draft: JobDraft) -> None:
         put_times(draft, times, fields.at(name))
 
 
-def exit_codes_in(fields: Fields, name: str) -> list[int]:
+def exit_codes_in(value: object) -> list[int]:
     """Returns the exit codes of failures in a number or a list of numbers; none if they cannot all be used."""
-    value = fields.get(name)
     given = value if isinstance(value, list) else [value]
     codes = [one for one in given if isinstance(one, int) and not isinstance(one, bool)]
     usable = len(codes) == len(given) <= MOST_CODES and all(1 <= one <= LARGEST_CODE for one in codes)
@@ -89,7 +88,7 @@ def put_recovery(fields: Fields, name: str, draft: JobDraft) -> None:
             report.mapped(fields.at(name), "", AGAIN)
         return
     recovery, codes_at = fields.section(name), "recover_on_exit_codes"
-    times, codes = recovery.whole("max_restarts_on_errors"), exit_codes_in(recovery, codes_at)
+    times, codes = recovery.whole("max_restarts_on_errors"), exit_codes_in(recovery.get(codes_at))
     if "strategy" in recovery:
         report.mapped(recovery.at("strategy"), "", AGAIN)
     put_whole(recovery, "max_restarts_on_errors", draft)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from pydantic_core import ErrorDetails
 
+# By list of a spec, what one of its items is.
+ITEMS = {"roles": "role", "volumes": "volume", "secret_files": "secret", "generations": "GPU type",
+         "exit_codes": "exit code"}  # fmt: skip
 LONGEST = 120  # characters of a key that messages quote at most
 
 
@@ -22,16 +27,21 @@ def path_of(item: ErrorDetails) -> tuple[str, ...]:
     return tuple(str(step)[:LONGEST] for step in (*item["loc"], *inside) if step != "[key]")
 
 
+def _in_words(part: str, of: str) -> str:
+    """Returns a step of a path in the words of the form: a key, or the number of an item of the list `of`."""
+    return f"{ITEMS.get(of, 'item')} {int(part) + 1}" if part.isdecimal() else part
+
+
 def by_top_field(problems: dict[str, str]) -> dict[str, str]:
     """Groups error messages by the spec's top-level fields, for forms. The keys of `problems` are the paths of invalid
     values.
 
-    For example, the message for the path volumes.0.path is returned under `volumes`, and begins with "item 1, path: ".
+    For example, the message for volumes.0.path is returned under `volumes`, and begins with "volume 1, path: ".
     Several messages for a field are lines of its text.
     """
     told: dict[str, list[str]] = {}
     for path, text in problems.items():
-        field, _, rest = path.partition(".")
-        where = ", ".join(f"item {int(part) + 1}" if part.isdecimal() else part for part in rest.split("."))
+        field, *rest = path.split(".")
+        where = ", ".join(_in_words(part, of) for of, part in pairwise((field, *rest)))
         told.setdefault(field, []).append(f"{where}: {text}" if rest else text)
     return {field: "\n".join(texts) for field, texts in told.items()}

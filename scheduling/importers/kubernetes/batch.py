@@ -17,10 +17,10 @@ from scheduling.importers.report import Fate, Work, WorkKind
 from scheduling.timetable.cron import Cron
 
 INDEX = "JOB_COMPLETION_INDEX"
-# In the container of pods that reach each other, as those of a training do.
+# In the template of pods that start or work together, as those of a training do.
 TOGETHER = re.compile(
     r"torchrun|torch\.distributed|accelerate\W+launch|deepspeed|mpirun|mpiexec|horovod|ray\W+start|--nnodes|"
-    r"MASTER_ADDR|MASTER_PORT|WORLD_SIZE|TF_CONFIG|NCCL_|(?i:\bcoordinator)",
+    r"MASTER_ADDR|MASTER_PORT|WORLD_SIZE|TF_CONFIG|NCCL_|(?i:\bcoordinator|\bgang\b|pod-?group)|'subdomain'",
     re.ASCII,
 )
 MACROS = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
@@ -120,8 +120,8 @@ def _array(spec: Fields, pods: PodTemplate, number: int, at_once: int) -> Array:
 
 
 def _work_together(pods: PodTemplate) -> bool:
-    """Returns whether something in the pod says that the pods of the Job reach each other."""
-    return "subdomain" in pods.spec or bool(TOGETHER.search(str(pods.spec.items("containers"))))
+    """Returns whether something in the template says that the pods of the Job reach each other, or start together."""
+    return bool(TOGETHER.search(str(pods.template.data)))
 
 
 def _deadline(spec: Fields, draft: JobDraft) -> None:

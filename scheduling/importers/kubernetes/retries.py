@@ -41,17 +41,21 @@ def put(kind: str, root: Fields, draft: JobDraft) -> None:
     found = sorted(_named(spec, 0), key=lambda one: one[0])
     policies = [(fields, fields.text(POLICY)) for _, fields, name in found if name == POLICY]
     counts = _counts([(depth, fields, name) for depth, fields, name in found if name != POLICY])
-    codes = [code for fields in _policies_of_failures(spec) for code in _failures(fields, draft)]
+    limits = [_failures(fields, draft) for fields in _policies_of_failures(spec)]
+    codes = [code for limit in limits for code in limit or ()]
     if any(policy == "ExitCode" for _, policy in policies):
         codes += OF_SIGNALS
     never = kind in NEED_POLICY and bool(policies) and all(policy == "Never" for _, policy in policies)
+    hopeless = any(limit == [] for limit in limits)
     for fields, name, times in counts:
         if never:
             report.mapped(fields.at(name), "retries", f"The restartPolicy is Never. {FAILS}")
+        elif hopeless:
+            report.mapped(fields.at(name), "retries", f"The podFailurePolicy allows no retry. {FAILS}")
         else:
             put_times(draft, times, fields.at(name), exit_codes=codes)
     for fields, policy in policies:
-        _put_policy(kind, policy, fields.at(POLICY), draft, codes=codes, counted=bool(counts))
+        _put_policy(kind, policy, fields.at(POLICY), draft, codes=codes, counted=bool(counts) or hopeless)
     if kind == "Volcano Job":
         for part in (spec, *spec.sections("tasks")):
             _put_of_volcano(part, draft, counted=bool(counts))
@@ -129,23 +133,25 @@ def _inside(fields: Fields) -> Iterator[Fields]:
             yield from fields.sections(name)
 
 
-def _failures(policy: Fields, draft: JobDraft) -> list[int]:
-    """Returns the exit codes after which the program is started again; none for all. Reports each rule."""
-    report, found = draft.report, list[int]()
+def _failures(policy: Fields, draft: JobDraft) -> list[int] | None:
+    """Returns the exit codes after which the program is started again; None for all. Reports each rule."""
+    report, only, never = draft.report, None, set[int]()
     for rule in policy.sections("rules"):
         action, on = rule.text("action"), rule.section("onExitCodes")
-        codes = exit_codes_in(on, "values")
-        if action in {"FailJob", "FailIndex"} and on.text("operator") == "NotIn" and codes:
-            found += [code for code in codes if code not in found]
+        values = on.items("values")
+        codes = exit_codes_in([value for value in values if value != 0])
+        if action in {"FailJob", "FailIndex"} and on.text("operator") == "NotIn" and (codes or values == [0]):
+            only = set(codes) if only is None else only & set(codes)
             report.mapped(rule.path, "retries.exit_codes", "Only these failures are followed by a retry.")
         elif "onExitCodes" not in rule:
             report.mapped(rule.path, "", f"{AGAIN} This does not count as a retry.")
         elif action == "Count":
             report.mapped(rule.path, "retries", "All failures count.")
         else:
+            never |= set(codes) if action in {"FailJob", "FailIndex"} else set()
             report.approximated(
                 rule.path, "retries.exit_codes",
                 "Fairlot has a list of the exit codes after which it tries again, and none of those after which it does"
                 " not. Failures with these count like all others.",
             )  # fmt: skip
-    return found
+    return None if only is None else sorted(only - never)

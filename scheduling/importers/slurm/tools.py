@@ -139,6 +139,10 @@ BEFORE: dict[str, Static] = {
     "SLURM_JOB_ACCOUNT": lambda script, request: script.value("account"),
     "SLURM_JOB_QOS": lambda script, request: script.value("qos"),
 }
+NO_ARRAY = (
+    "This variable is not set, as the script has no array. If it was given to sbatch, add a line such as #SBATCH"
+    " --array=1-10 to the script."
+)
 OF_ARRAYS = "SLURM_ARRAY_TASK_"
 OF_ARRAY = "SLURM_ARRAY_JOB_ID"
 
@@ -169,6 +173,8 @@ def set_variables(
             )
         elif tasks is not None and name.startswith(OF_ARRAYS):
             draft.report.mapped(source, f"variables.{name}", _of_tasks(tasks, name))
+        elif name == OF_ARRAY and tasks is None:
+            draft.report.dropped(source, NO_ARRAY)
         elif name in AT_RUN_TIME:
             exports[name] = AT_RUN_TIME[name]
             draft.report.approximated(
@@ -176,6 +182,8 @@ def set_variables(
             )
         elif name in BEFORE and (value := BEFORE[name](script, request)):
             draft.variable(name, value, source, f"Set to {value[:60]}, as Slurm would.")
+        elif name.startswith(OF_ARRAYS):
+            draft.report.dropped(source, NO_ARRAY)
         else:
             draft.report.dropped(source, "This variable is not set.")
     return exports

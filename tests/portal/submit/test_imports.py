@@ -152,7 +152,7 @@ def test_each_problem_of_the_roles_is_a_line_of_its_own(bob: Client) -> None:
     roles = "version: 1\nname: a\ncommand: b\nroles:\n- {name: one, workers: 1, cpu: 2, memory: 8Gi}\n"
     html = bob.post("/submit/convert/?from=yaml", posted() | {"yaml": roles}).content.decode()
     shown = html.partition('id="problem-roles"')[2].partition("</div>")[0]
-    assert shown.count("<li>item 1, ") == 2
+    assert shown.count("<li>role 1, ") == 2
 
 
 def test_a_job_that_can_never_run_names_the_checkbox_as_the_page_does(bob: Client) -> None:
@@ -177,6 +177,18 @@ def test_what_a_local_cluster_lacks_is_dropped_from_roles_as_well(bob: Client) -
         one for one in shown.context["draft"].imported.lines if one.target.endswith((".cpu", ".memory"))
     ]
     assert shown.content.decode().count("processes on the portal") >= 4
+    assert shown.context["draft"].problems == {}
+    assert "environment" not in yaml
+    assert (
+        shown.content.decode().count("its environments that has what the program needs: python, system.") == 2
+    )
     Cluster.objects.update(backend=Cluster.Backend.KUBERNETES)
     pods = bob.post("/submit/", posted() | {"yaml": text, "do": "yaml"}).context["draft"].yaml
     assert pods.count("memory: 8Gi") == 2
+    assert pods.count("environment: a") == 2  # of the job, and of its first role
+
+
+def test_an_image_that_is_an_environment_of_a_local_cluster_stays(bob: Client) -> None:
+    text = SEVERAL.partition("---")[2].replace("image: a", "image: python")
+    draft = bob.post("/submit/", posted() | {"yaml": text, "do": "yaml"}).context["draft"]
+    assert (draft.fields.environment, draft.problems) == ("python", {})

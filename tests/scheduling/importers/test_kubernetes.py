@@ -142,10 +142,15 @@ AT_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
         {"env": [{"name": "MASTER_ADDR", "value": "j-0.svc"}]},
         {"command": ["torchrun", "--nnodes=4", "x.py"]},
         {"args": ["--coordinator=j-0.svc"]},
+        {"labels": {"kueue.x-k8s.io/pod-group-name": "g"}},
+        {"annotations": {"scheduling.volcano.sh/gang-name": "g"}},
     ],
 )
 def test_pods_that_reach_each_other_are_the_workers_of_one_job(together: dict[str, Any]) -> None:
-    spec = spec_of(job(INDEXED, **together))
+    metadata = {name: together.pop(name) for name in ("labels", "annotations") if name in together}
+    made = job(INDEXED, **together)
+    made["spec"]["template"]["metadata"] = metadata
+    spec = spec_of(made)
     assert spec["workers"] == 4
     assert spec["command"].startswith('export JOB_COMPLETION_INDEX="$RANK"\n')
 

@@ -123,6 +123,13 @@ def found_in(text: str) -> tuple[Any, Conversion]:
         (job(backoffLimit=3, podFailurePolicy=on_codes("FailJob", "In", [42])), {"times": 3}),
         (job(backoffLimit=3, podFailurePolicy=on_codes("Count", "In", [42])), {"times": 3}),
         (job(backoffLimit=3, podFailurePolicy=on_codes("FailJob", "NotIn", [0, 300])), {"times": 3}),
+        (job(backoffLimit=3, podFailurePolicy=on_codes("FailJob", "NotIn", [0, 130])),
+         {"times": 3, "exit_codes": [130]}),
+        (job("Never", backoffLimit=3, podFailurePolicy=on_codes("FailJob", "NotIn", [0])), None),
+        (job("OnFailure", podFailurePolicy=on_codes("FailJob", "NotIn", [0])), None),
+        (job(backoffLimit=3, podFailurePolicy={"rules": on_codes("FailJob", "In", [130])["rules"]
+                                               + on_codes("FailJob", "NotIn", [0, 130, 137])["rules"]}),
+         {"times": 3, "exit_codes": [137]}),
         (sky({"max_restarts_on_errors": 3, "strategy": "EAGER_NEXT_REGION"}), {"times": 3}),
         (sky({"recover_on_exit_codes": [34, 33]}), {"times": 6, "exit_codes": [33, 34]}),
         (sky({"recover_on_exit_codes": 33}), {"times": 6, "exit_codes": [33]}),

@@ -150,6 +150,11 @@ def test_the_report_says_which_sweep_an_array_becomes() -> None:
         if "JOB_ID" in line.source
     )
     assert (shared.fate, "member's own job" in shared.text) == (Fate.APPROXIMATED, True)
+    missing = [
+        line for line in converted("-G1", "echo $SLURM_ARRAY_TASK_ID").report if "TASK_ID" in line.source
+    ]
+    assert [line.fate for line in missing] == [Fate.DROPPED]
+    assert "add a line such as #SBATCH --array=1-10" in missing[0].text
     [alone] = converted("--array=5", "echo $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_JOB_ID").works
     assert (alone.kind, alone.spec["variables"]["SLURM_ARRAY_TASK_ID"]) == (WorkKind.JOB, "5")
 

@@ -62,4 +62,4 @@ def test_all_errors_are_shown_at_once_beside_their_fields() -> None:
 
 def test_items_of_a_list_are_numbered_from_one() -> None:
     beside = by_top_field({"roles.0.workers": "is missing", "roles.2": "is twice", "labels.1": "is odd"})
-    assert beside == {"roles": "item 1, workers: is missing\nitem 3: is twice", "labels": "item 2: is odd"}
+    assert beside == {"roles": "role 1, workers: is missing\nrole 3: is twice", "labels": "item 2: is odd"}
