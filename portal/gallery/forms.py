@@ -12,17 +12,22 @@ from accounting.core.wording import fixed
 from accounting.models import Generation, Membership, Tenant, User
 from portal.forms.fields import Choice, Row, Text
 from portal.forms.form import Form
+from portal.gallery.parameters import ParameterForm, posted_rows, rows_of, yaml_of_rows
+from portal.gallery.parameters import Row as TypedRow
 from portal.submit.data import references
+from portal.submit.fields import digest
 from portal.user_request import UserRequest
 from scheduling.models import Cluster, JobTemplate, Secret, TemplateVersion, Volume
 from scheduling.spec import yaml_core
 from scheduling.spec.job_spec import SpecError
-from scheduling.spec.templates import Parameter, read_template
+from scheduling.spec.templates import MOST_PARAMETERS, Parameter, read_template
 from scheduling.templates.actions import parameters_of
 
 FOR_ALL = ""  # the choice of a template for all teams
 VALUE = "value_"  # begins the names of the fields of parameters
 ACRONYMS = {"cpu": "CPU", "cpus": "CPUs", "gpu": "GPU", "gpus": "GPUs", "url": "URL"}
+MORE_ROWS = "row"  # the value of `do` that adds an empty row
+TWICE = "You changed both the rows and this YAML. Undo one of the two changes"
 EXAMPLE = """\
 - name: lr
   type: number
@@ -52,13 +57,15 @@ class TemplateForm(Form):
         help_text="YAML. Write {name} where the value of a parameter stands; in quotes if it is the whole value.",
     )
     parameters = Text(
-        "Parameters",
+        "Parameters as YAML",
         rows=10,
         is_code=True,
         css="code",
         required=False,
         help_text="A YAML list. Each has a name and a type: text, number, choice, boolean, generation, volume, secret.",
     )
+    # The hash of the YAML that says the same as the rows. A text with another hash was edited.
+    agreed = Text("Agreed", required=False, widget=HiddenInput)
 
     def __init__(
         self,
@@ -76,6 +83,7 @@ class TemplateForm(Form):
                 "parameters": parameters,
             }
         super().__init__("template", request, initial=initial)
+        self._read_rows()
         self.tenants = {
             str(one.pk): one
             for one in changeable_where(user, "template.publish").active().order_by(*by_name("name"))
@@ -86,6 +94,45 @@ class TemplateForm(Form):
         teams = [(key, tenant.name) for key, tenant in self.tenants.items()]
         everybody = [(FOR_ALL, "All teams")] if may(user, "template.publish_for_all") else []
         self.offer("team", [*teams, *everybody])
+
+    def _read_rows(self) -> None:
+        """Makes the rows and the YAML of the parameters say the same: what was edited counts, if only one was.
+
+        Sets `by_yaml` to whether the YAML counts, and `edited_twice` to whether both were edited.
+        """
+        given = self.data if self.is_bound else self.initial
+        text, agreed = given.get("parameters") or "", given.get("agreed") or ""
+        rows = posted_rows(self.data) if self.is_bound else []
+        self.by_yaml = not agreed or digest(text) != agreed
+        self.edited_twice = bool(agreed) and self.by_yaml and digest(yaml_of_rows(rows)) != agreed
+        found: list[TypedRow] | None = rows
+        if self.by_yaml and not self.edited_twice:
+            try:
+                found = rows_of(yaml_core.read(text) if text.strip() else [])
+            except yaml_core.NotYaml:
+                found = None
+        self.says_more = found is None  # than rows can say
+        kept = rows if found is None else found
+        if found is not None and not self.edited_twice:
+            text = yaml_of_rows(found)
+            agreed = digest(text)
+        more = 1 if not kept or (self.is_bound and self.data.get("do") == MORE_ROWS) else 0
+        shown = [*kept, *[{"type": "text"}] * more][:MOST_PARAMETERS]
+        self.rows = [ParameterForm(place, row) for place, row in enumerate(shown)]
+        both = {"parameters": text, "agreed": agreed}
+        if self.is_bound:
+            self.data = {**self.data.dict(), **both}  # type: ignore[attr-defined]  # of a QueryDict
+        else:
+            self.initial.update(both)
+
+    @property
+    def first(self) -> list[Any]:
+        """Returns the fields above the parameters."""
+        return [self[name] for name in ("team", "name", "description", "yaml") if name in self.fields]
+
+    @property
+    def shows_yaml(self) -> bool:
+        return self.says_more or bool(self["parameters"].errors)
 
     @property
     def tenant(self) -> Tenant | None:
@@ -98,6 +145,8 @@ class TemplateForm(Form):
     @property
     def content(self) -> dict[str, Any]:
         """Returns the description, the specification and the parameters. Raises SpecError if one cannot be read."""
+        if self.edited_twice:
+            raise SpecError({"parameters": TWICE})
         typed = self.cleaned_data["parameters"]
         try:
             parameters = (yaml_core.read(typed) or []) if typed.strip() else []
@@ -111,10 +160,15 @@ class TemplateForm(Form):
         for path, text in error.problems.items():
             if path in ("team", "parameters", "yaml", ""):
                 self.refuse(_sentence(text), path or None)
+            elif path.startswith("parameters.") and not self.by_yaml:
+                place, _, field = path.removeprefix("parameters.").partition(".")
+                self.rows[int(place)].refuse(_sentence(text), field.partition(".")[0])
             elif path.startswith("parameters."):
                 self.refuse(f"{path.removeprefix('parameters.')}: {text.rstrip('.')}.", "parameters")
             else:
                 self.refuse(f"{path}: {text.rstrip('.')}.", "yaml")
+        if not self.errors:  # what is wrong stands beside the rows
+            self.refuse("Correct the marked parameters.")
 
 
 class UseForm(Form):

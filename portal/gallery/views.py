@@ -20,7 +20,7 @@ from accounting.core.wording import counted, duration
 from accounting.models import Tenant, User
 from portal.forms.posting import show, tell
 from portal.fragments import render_page
-from portal.gallery.forms import EXAMPLE, TemplateForm, bound_text, in_order, whose
+from portal.gallery.forms import EXAMPLE, MORE_ROWS, TemplateForm, bound_text, in_order, whose
 from portal.submit.draft import Choices, Draft
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
@@ -177,6 +177,8 @@ def _type_of(parameter: Any) -> str:
 
 
 def _posted(request: UserRequest, form: TemplateForm, shown: JobTemplate | None = None) -> HttpResponse:
+    if request.POST.get("do") == MORE_ROWS:
+        return _form(request, form, shown)
     if form.is_valid():
         try:
             content = form.content

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import Any
 
 import pytest
 from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
 
+from portal.gallery.parameters import parameters_of_rows, rows_of
 from portal.submit.fields import Fields, digest
 from scheduling.models import Job, JobTemplate, TemplateUse, TemplateVersion
+from scheduling.spec.job_spec import SpecError
+from scheduling.spec.templates import Parameter, read_parameters
 from scheduling.templates.actions import publish_template, withdraw_template
 from tests.portal.scene import Scene
 
@@ -32,6 +38,21 @@ SPEC: dict[str, Any] = {
     "generations": ["{gpu}"], "volumes": [{"name": "{data}"}], "secrets": {"KEY": "{key}"},
     "variables": {"NOTE": "{note}"},
 }  # fmt: skip
+
+
+WORDS = st.text("a,:#'\" ", max_size=4)
+NUMBERS = st.floats(-1e6, 1e6) | st.integers(-9, 9) | st.just(1e-7)
+PARAMETER = {
+    "type": st.sampled_from(["text", "number", "choice", "boolean", "secret"]),
+    "name": st.sampled_from(["a", "b", "c"]),
+    "description": WORDS,
+    "required": st.booleans(),
+    "default": st.none() | WORDS | NUMBERS | st.booleans() | st.sampled_from(["1", "true", "0.5"]),
+    "whole": st.booleans(),
+    "min": st.none() | st.floats(-9, 0),
+    "max": st.none() | st.floats(0, 9),
+    "choices": st.lists(WORDS, max_size=3),
+}
 
 
 @pytest.fixture
@@ -184,6 +205,87 @@ def test_managers_publish_a_template_and_versions_of_it(scene: Scene, browser_of
     alice.post(f"/templates/{template.pk}/withdraw/")
     assert "was withdrawn" in alice.get(f"/templates/{template.pk}/").content.decode()
     assert alice.get(f"/templates/{template.pk}/use/").url == f"/templates/{template.pk}/"
+
+
+def rows_in(page: str) -> dict[str, str]:
+    """Returns what the form of a template posts for its parameters, as the page has it."""
+    form = page.partition('class="parameters-title"')[2].partition("</form>")[0]
+    found = dict(re.findall(r'<input type="(?:text|hidden)" name="([\w-]+)" value="([^"]*)"', form))
+    found |= dict.fromkeys(re.findall(r'<input type="checkbox" name="([\w-]+)"[^>]* checked', form), "on")
+    for name, options in re.findall(r'<select name="([\w-]+)"(.*?)</select>', form, re.DOTALL):
+        found[name] = re.search(r'value="(\w+)" selected', options)[1]
+    for name, text in re.findall(r'<textarea name="([\w-]+)"[^>]*>\n?(.*?)</textarea>', form, re.DOTALL):
+        found[name] = unescape(text)
+    return found
+
+
+def test_parameters_are_typed_in_rows_and_rows_and_yaml_say_the_same(scene: Scene, browser_of) -> None:
+    alice = browser_of(scene.people.alice)
+    new = {"team": scene.people.astro.pk, "name": "New", "description": "Trains.", "do": "publish",
+           "yaml": "name: a\ncommand: train --lr {lr} --on {data}\n"}  # fmt: skip
+    typed = rows_in(alice.get("/templates/new/").content.decode())
+    assert (typed["p0-name"], typed["p0-default"], typed["p0-min"], typed["p0-max"]) == (
+        "lr",
+        "0.1",
+        "0",
+        "1",
+    )
+    more = alice.post("/templates/new/", new | typed | {"do": "row"})
+    assert (more.status_code, JobTemplate.objects.exists()) == (200, False)
+    second = {
+        "p1-name": "data",
+        "p1-type": "choice",
+        "p1-choices": "cifar\r\nimage, net",
+        "p1-default": "cifar",
+    }
+    typed = rows_in(more.content.decode()) | second
+    wrong = alice.post("/templates/new/", new | typed | {"p1-default": "mnist", "p0-max": "much"})
+    assert wrong.status_code == 422
+    rows = wrong.context["form"].rows
+    assert "Must be one of cifar" in str(rows[1]["default"].errors)
+    assert rows[0]["max"].errors
+    made = alice.post("/templates/new/", new | typed)
+    assert made.status_code == 302
+    version = TemplateVersion.objects.get()
+    assert version.parameters == [
+        {
+            "name": "lr",
+            "type": "number",
+            "description": "Learning rate",
+            "default": 0.1,
+            "min": 0.0,
+            "max": 1.0,
+        },
+        {"name": "data", "type": "choice", "default": "cifar", "choices": ["cifar", "image, net"]},
+    ]
+    edit = f"/templates/{version.template_id}/edit/"
+    typed = rows_in(alice.get(edit).content.decode())
+    by_yaml = typed["parameters"].replace("0.1", "0.2")
+    both = alice.post(edit, new | typed | {"parameters": by_yaml, "p0-default": "0.3"})
+    assert "changed both the rows and this YAML" in str(both.context["form"]["parameters"].errors)
+    assert both.context["form"].rows[0]["default"].value() == "0.3"  # neither is lost
+    assert alice.post(edit, new | typed | {"parameters": by_yaml}).status_code == 302
+    assert version.template.versions.get(number=2).parameters[0]["default"] == 0.2
+
+
+@given(st.builds(dict, **PARAMETER))
+def test_rows_say_all_that_valid_parameters_say(parameter: dict[str, Any]) -> None:
+    kind = parameter["type"]
+    if kind != "number":
+        parameter |= {"min": None, "max": None, "whole": False}
+    if kind != "choice":
+        parameter["choices"] = []
+    try:
+        valid = read_parameters([parameter])
+    except SpecError:
+        return
+    rows = rows_of([one.model_dump(mode="json", exclude_defaults=True) for one in valid])
+    assert rows is not None
+
+    def said(found: tuple[Parameter, ...]) -> list[tuple[Parameter, object]]:
+        return [(one.model_copy(update={"default": None}), one.read(one.default)[0]) for one in found]
+
+    assert said(read_parameters(parameters_of_rows(rows))) == said(valid)
 
 
 def test_a_job_and_a_filled_form_become_templates(scene: Scene, browser_of) -> None:
