@@ -193,9 +193,10 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
     if waiting:
         why = Counter(member.reason for member in waiting).most_common(MOST_WORDS)
         waits = f"{_are(len(waiting), 'replica waits', 'replicas wait')} for GPUs"
-        # Of a stuck rollout, `troubles_of` explains the cause.
-        if len(why) > 1 or is_stuck(service, members):
+        if len(why) > 1:
             told.append(f"{waits}: {', '.join(f'{count} × {reason}' for reason, count in why)}.")
+        elif is_stuck(service, members):  # `troubles_of` explains the cause
+            told.append(f"{waits}: {why[0][0]}.")
         else:
             explained = Explainer(service.cluster, reader).explain(_with_service(waiting[0].job, service))
             told += [f"{waits}.", explained.sentence]
@@ -237,8 +238,8 @@ def _roll_out(service: Service, members: Sequence[Member]) -> list[str]:
     )
     older = f"; {_are(kept, 'replica', 'replicas')} of older revisions will be replaced" if kept else ""
     return [
-        f"Revision {revision.number} is being rolled out: {proven} of {counted(service.replicas, 'replica')} have"
-        f" become ready{older}."
+        f"Revision {revision.number} is being rolled out: {proven} of {counted(service.replicas, 'replica')}"
+        f" {'has' if service.replicas == 1 else 'have'} become ready{older}."
     ]
 
 

@@ -105,7 +105,10 @@ def log(request: UserRequest, pk: int) -> HttpResponse:
     ]
     context = {
         "service": shown,
-        "replicas": logs.replicas,
+        "replicas": [
+            {"pk": job.pk, "name": job.name, "ended_at": job.ended_at, "tone": tones[job.pk] + 1}
+            for job in logs.replicas
+        ],
         "lines": lines,
         "problems": [(names[job], problem) for job, problem in logs.problems.items()],
     }

@@ -185,9 +185,10 @@ def test_the_api_says_of_a_stuck_rollout_what_its_page_says(scene: Scene, bob: C
     assert listed["trouble"] == shown["trouble"]
     for sentence in [shown["trouble"], *shown["sentences"]]:
         assert sentence in html
-    rollout = "Revision 2 is being rolled out: 0 of 1 replica have become ready; 1 replica of older revisions"
+    rollout = "Revision 2 is being rolled out: 0 of 1 replica has become ready; 1 replica of older revisions"
     assert rollout in html
     assert "1 wanted, 1 more until the change is complete" in html
+    assert "1 replica waits for GPUs: " in html
     assert "The job needs" not in html, "the paragraph on the rollout explains the wait"
     assert "Set maximum missing replicas to 1" in html
     unstuck = text_of(bob.post(f"{page_of(service)}allow-missing/", follow=True))
