@@ -125,12 +125,10 @@ CAME = {
 
 def _expected_start(parameters: Parameters) -> str:
     earliest, latest = (_utc(parameters[name]) for name in ("earliest", "latest"))
-    if earliest[:-10] == latest[:-10]:  # the same day
-        latest = latest[-9:]
-    between = (
-        f"between {earliest.removesuffix(' UTC')} and {latest}" if earliest != latest else f"at {latest}"
-    )
-    return f"{CAME[parameters['when']]}: {between}"
+    if earliest == latest:
+        return f"{CAME[parameters['when']]}: at {latest}"
+    end = latest[-9:] if earliest[:-10] == latest[:-10] else latest  # the day only once
+    return f"{CAME[parameters['when']]}: between {earliest.removesuffix(' UTC')} and {end}"
 
 
 def _picked(parameters: Parameters) -> str:
