@@ -109,7 +109,8 @@ class Import:
         if self.refused:
             return "The text cannot be imported as it is now. Change what is refused, and paste it again."
         if len(self.works) == 1 and self.taken == 0:
-            return "The form and the YAML show the converted job. Read the report, then submit."
+            kind = self.works[0].kind.value
+            return f"The form and the YAML show the converted {kind}. Read the report, then submit."
         if len(self.works) == 1:
             return f"{only(self.works[0])} Create it with the button."
         kinds = {kind: sum(work.kind is kind for work in self.works) for kind in WorkKind}

@@ -16,12 +16,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduling.spec.job_spec import SpecError
-from scheduling.spec.members import MOST_MEMBERS
+from scheduling.spec.members import LARGEST, MOST_MEMBERS
 from scheduling.sweeps.parameters import (
     ARRAY,
     DISTRIBUTIONS,
     GRID,
-    LARGEST,
     LIST,
     RANDOM,
     Parameters,

@@ -9,12 +9,24 @@ from typing import Any
 from accounting.core.wording import fixed
 from scheduling.importers.report import Fate, Report, Work, WorkKind
 from scheduling.spec.job_spec import JobSpec, SpecError
-from scheduling.spec.members import INDEX, INDEX_VARIABLE, MOST_MEMBERS
+from scheduling.spec.members import INDEX, INDEX_VARIABLE, LARGEST, MOST_MEMBERS
 from scheduling.spec.placeholders import escape
 
 SHELL_INDEX = f'"${INDEX_VARIABLE}"'  # a member's number, in a shell script
 NO_PORT = "Members of a sweep answer at no port."
 SET_BY_SWEEP = "The sweep sets this variable for each member."
+
+
+def number_or_text(text: str) -> str | int | float:
+    """Returns the number that the text is, if it is written as programs write numbers; otherwise the text."""
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if repr(number) == text and abs(number) <= LARGEST:
+            return number
+    return text
 
 
 @dataclass(frozen=True)
@@ -24,18 +36,27 @@ class Array:
     - `source`: the field of the foreign text that describes them.
     - `parameters`: the same as the API of sweeps takes it.
     - `at_once`: how many run at the same time; None for no limit.
-    - `said`: what else the report says about them.
+    - `said`: what else the report says about them; `fate`: whether that needs attention.
     """
 
     source: str
     parameters: Mapping[str, Any]
     at_once: int | None = None
     said: str = ""
+    fate: Fate = Fate.MAPPED
 
     @classmethod
-    def counted(cls, source: str, count: int, *, at_once: int | None = None, said: str = "") -> Array:
+    def counted(
+        cls,
+        source: str,
+        count: int,
+        *,
+        at_once: int | None = None,
+        said: str = "",
+        fate: Fate = Fate.MAPPED,
+    ) -> Array:
         """Returns an array of `count` members that differ in their index."""
-        return cls(source, {"kind": "array", "count": count}, at_once, said)
+        return cls(source, {"kind": "array", "count": count}, at_once, said, fate)
 
     @classmethod
     def listed(
@@ -88,5 +109,5 @@ class Array:
                 report.refused_at(self.source, f"{path} {text}.".strip(), path)
             return []
         sweep = Work(WorkKind.SWEEP, spec, self.options)
-        report.mapped(self.source, "parameters", f"A sweep of {sweep.members}. {self.said}".strip())
+        report.add(self.fate, self.source, "parameters", f"A sweep of {sweep.members}. {self.said}".strip())
         return [sweep]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scheduling.importers import elastic, retries
+from scheduling.importers.arrays import Array, number_or_text
 from scheduling.importers.commands import put_command, script_of
 from scheduling.importers.documents import drop_each, fields_of
 from scheduling.importers.draft import JobDraft
@@ -19,8 +20,9 @@ from scheduling.importers.reading import Source, step, template_in
 from scheduling.importers.report import Fate, Report, Work, WorkKind
 from scheduling.importers.services import finish_service, put_replicas
 from scheduling.importers.timetables import put_cron, put_repeats, zone_of
+from scheduling.spec.members import LONGEST_VALUE, MOST_MEMBERS, why_no_parameter
 
-MOST_RUNS = 64  # of a matrix
+MOST_RUNS = 64  # of a matrix that is no sweep
 EXPRESSION = re.compile(r"\{\{\s*(?:params\.|inputs\.)?(\w+)(?:\.(as_arg|value))?\s*\}\}", re.ASCII)
 GLOBALS = re.compile(r"\{\{\s*globals\.(\w+)\s*\}\}", re.ASCII)
 REFERENCES = ("hubRef", "pathRef", "urlRef", "dagRef")
@@ -93,7 +95,7 @@ def recognise(source: Source) -> bool:
 
 
 def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
-    """Returns a job, a service or a schedule; for a grid, one job for each point."""
+    """Returns a job, a service or a schedule; for a grid, a sweep."""
     works: list[Work] = []
     for fields in fields_of(source, report):
         for name in REFERENCES:
@@ -109,8 +111,8 @@ def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
             report.refused_at(component.at("run"), "There is nothing to run.", "command")
             drop_each(fields, LEFT_OUT)
             continue
-        for at, values in enumerate(_points(fields, component, report)):
-            works += _run(fields, component, values, at, known)
+        points = _points(fields.section("matrix"), report)
+        works += _works(fields, component, points, report, known)
         for one in (fields, component):
             drop_each(one, LEFT_OUT)
     return works
@@ -134,11 +136,10 @@ def _values(fields: Fields, component: Fields) -> dict[str, str]:
     return found
 
 
-def _points(fields: Fields, component: Fields, report: Report) -> list[dict[str, str]]:
-    """Returns the values of the inputs for each run of the matrix."""
-    values, matrix = _values(fields, component), fields.section("matrix")
+def _points(matrix: Fields, report: Report) -> list[dict[str, str]]:
+    """Returns the values of the inputs that a matrix sets for each of its runs; [] without a matrix."""
     if not matrix:
-        return [values]
+        return []
     kind, params = matrix.text("kind"), matrix.section("params")
     if kind == "mapping":
         points = [{key: str(value) for key, value in one.data.items()} for one in matrix.sections("values")]
@@ -148,22 +149,80 @@ def _points(fields: Fields, component: Fields, report: Report) -> list[dict[str,
             report.refused_at(
                 params.at(missing[0]), "Fairlot does not search for values. Write the value to run with."
             )
-            return [values]
-        wanted = itertools.islice(itertools.product(*choices.values()), MOST_RUNS + 1)
+            return []
+        wanted = itertools.islice(itertools.product(*choices.values()), MOST_MEMBERS + 1)
         points = [dict(zip(choices, point, strict=True)) for point in wanted]
     if kind not in {"grid", "mapping"}:
         report.approximated(
             matrix.path, "", "Fairlot does not search for values. The job runs with the first of each."
         )
-        return [{**values, **(points[0] if points else {})}]
-    limit = matrix.whole("numRuns") or MOST_RUNS
-    if len(points) > min(limit, MOST_RUNS):
-        report.approximated(
-            matrix.path, "", f"Only the first {min(limit, MOST_RUNS)} points of the matrix become jobs."
+        return points[:1]
+    limit = matrix.whole("numRuns")
+    if limit is not None and 0 < limit < len(points):
+        report.mapped(matrix.at("numRuns"), "parameters", f"The first {limit} points of the matrix.")
+        return points[:limit]
+    return points
+
+
+def _works(
+    fields: Fields, component: Fields, points: list[dict[str, str]], report: Report, known: Sequence[str]
+) -> list[Work]:
+    """Returns a sweep whose members are the points of the matrix. If their values stand outside of the command, returns
+    a job for each of the first ones."""
+    values, matrix = _values(fields, component), fields.section("matrix")
+    if len(points) > 1 and _only_in_command(fields, component, points):
+        array = Array.listed(
+            matrix.path,
+            [{name: number_or_text(text) for name, text in point.items()} for point in points],
+            at_once=matrix.whole("concurrency"),
+            said="Each input of the matrix is a parameter, which the command reads as a variable.",
         )
-    else:
+        marked = {name: f"${{{name}}}" for name in points[0]}
+        return array.sweeps_of(_run(fields, component, values | marked, 0, known), report)
+    if len(points) > MOST_RUNS:
+        report.approximated(matrix.path, "", f"Only the first {MOST_RUNS} points of the matrix become jobs.")
+    elif points and not report.covers(matrix.path):
         report.mapped(matrix.path, "", f"Each of {len(points)} points of the matrix becomes a job.")
-    return [{**values, **point} for point in points[: min(limit, MOST_RUNS)]] or [values]
+    return [
+        work
+        for at, point in enumerate(points[:MOST_RUNS] or [{}])
+        for work in _run(fields, component, values | point, at, known)
+    ]
+
+
+def _only_in_command(fields: Fields, component: Fields, points: list[dict[str, str]]) -> bool:
+    """Returns whether the inputs of a matrix can be variables of the command: it refers to them, and nothing else does,
+    and no quotes of a script hide them from the shell."""
+    names = list(points[0])
+    usable = all(
+        list(point) == names and all(len(text) <= LONGEST_VALUE for text in point.values())
+        for point in points
+    ) and all(why_no_parameter(name) == "" for name in names)
+    run = component.section("run")
+    if not usable or "schedule" in fields or not run.text("kind").endswith("job"):
+        return False
+    marked = {name: f"${{{name}}}" for name in names}
+    commands, rest = _apart(run.data)
+    hidden = any("'" in text and _filled(text, marked) != text for text in commands)
+    return not hidden and _filled(rest, marked) == rest
+
+
+def _apart(value: Any) -> tuple[list[str], Any]:
+    """Returns the texts of all commands and arguments in a value, and the value without them."""
+    if isinstance(value, list):
+        parts = [_apart(one) for one in value]
+        return [text for texts, _ in parts for text in texts], [rest for _, rest in parts]
+    if not isinstance(value, dict):
+        return [], value
+    commands: list[str] = []
+    rest: dict[str, Any] = {}
+    for name, one in value.items():
+        if name in {"command", "args"}:
+            commands += [str(word) for word in (one if isinstance(one, list) else [one])]
+        else:
+            texts, rest[name] = _apart(one)
+            commands += texts
+    return commands, rest
 
 
 def _choices(one: Fields) -> list[str]:
@@ -179,7 +238,7 @@ def _choices(one: Fields) -> list[str]:
             count = int((stop - start) / size) if size else 0
         except (ValueError, OverflowError):
             return []
-        return [f"{start + at * size:g}" for at in range(min(max(count, 0), MOST_RUNS + 1))]
+        return [f"{start + at * size:g}" for at in range(min(max(count, 0), MOST_MEMBERS + 1))]
     return []
 
 

@@ -14,15 +14,11 @@ from typing import Any, Self, TypeAlias
 
 from accounting.core.texts import not_storable
 from accounting.core.wording import fixed, shown
-from scheduling.spec.job_spec import RESERVED_VARIABLES, VARIABLE_NAME, SpecError
-from scheduling.spec.members import INDEX, INDEX_VARIABLE, MOST_MEMBERS
+from scheduling.spec.job_spec import SpecError
+from scheduling.spec.members import LARGEST, LONGEST_VALUE, MOST_MEMBERS, why_no_parameter
 
 GRID, RANDOM, LIST, ARRAY = KINDS = ("grid", "random", "list", "array")
 MOST_PARAMETERS = 20
-LONGEST_NAME = 40
-LONGEST_VALUE = 500  # characters
-# Up to here, floating-point numbers, JSON and the database represent each whole number alike.
-LARGEST = 10**15
 LARGEST_SEED = 2**31 - 1
 DIGITS = 6  # significant digits of random numbers
 # By distribution: the fields with which it is described.
@@ -147,18 +143,6 @@ class Parameters:
                 _problem_of_row(number, row, names) for number, row in enumerate(self.rows, start=1)
             )
         return {}
-
-
-def why_no_parameter(name: object) -> str:
-    """Returns why a parameter cannot have this name; "" if it can."""
-    if not isinstance(name, str) or not VARIABLE_NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        return (
-            f"{shown(name)} is not a parameter name: use up to {LONGEST_NAME} letters, digits and _, and do not begin "
-            "with a digit"
-        )
-    if name in RESERVED_VARIABLES or name.startswith("FAIRLOT_") or name in {INDEX, INDEX_VARIABLE}:
-        return f"{name} is set by Fairlot itself; choose another parameter name"
-    return ""
 
 
 def text_of(value: Value) -> str:

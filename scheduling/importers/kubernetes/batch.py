@@ -107,7 +107,7 @@ def _completions(spec: Fields, pods: PodTemplate) -> Array | None:
 
 def _array(spec: Fields, pods: PodTemplate, number: int, at_once: int) -> Array:
     """Returns the completions as an array, and lets pods with an index have that of the member."""
-    report, said = pods.draft.report, ""
+    report, said, fate = pods.draft.report, "", Fate.MAPPED
     for name, text in (("parallelism", "at_once"), ("completionMode", "parameters")):
         if name in spec:
             report.mapped(spec.at(name), text)
@@ -115,8 +115,9 @@ def _array(spec: Fields, pods: PodTemplate, number: int, at_once: int) -> Array:
         pods.index = pods.at_start[INDEX] = SHELL_INDEX
         said = f"{INDEX} is the member's index."
         if number <= at_once:
+            fate = Fate.APPROXIMATED
             said += " Each starts as soon as it gets GPUs: nothing in the pod says that the pods reach each other."
-    return Array.counted(spec.at("completions"), number, at_once=at_once, said=said)
+    return Array.counted(spec.at("completions"), number, at_once=at_once, said=said, fate=fate)
 
 
 def _work_together(pods: PodTemplate) -> bool:

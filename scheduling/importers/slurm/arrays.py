@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from accounting.core.wording import fixed
 from scheduling.importers.arrays import SHELL_INDEX, Array
-from scheduling.importers.report import Report, Work
+from scheduling.importers.report import Fate, Report, Work
 from scheduling.importers.slurm.directives import BatchScript
 from scheduling.spec.members import INDEX_VARIABLE, MOST_MEMBERS
 
@@ -92,7 +92,8 @@ class Tasks:
             same = first == 0 and self.step == 1
             said = f"{TASK} is the member's index." if same else f"Member 0 is task {first}, member 1 is task"
             said = said if same else f"{said} {self.numbers[1]}, and so on."
-            array = Array.counted(self.source, len(self.numbers), at_once=at_once, said=said)
+            fate = Fate.MAPPED if same else Fate.APPROXIMATED  # whoever looks for a task must know its member
+            array = Array.counted(self.source, len(self.numbers), at_once=at_once, said=said, fate=fate)
         return array.sweeps_of(works, report)
 
 

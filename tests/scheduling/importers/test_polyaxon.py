@@ -6,16 +6,46 @@ import pytest
 
 from scheduling.importers.registry import convert
 from scheduling.importers.report import Fate, WorkKind
+from scheduling.sweeps.parameters import Parameters
 from tests.scheduling.importers.foreign_samples import SAMPLES
 
 
-def test_each_point_of_a_grid_becomes_a_job() -> None:
-    works = convert(SAMPLES["polyaxon-grid"]).works
-    assert [work.name for work in works] == ["grid", "grid-2", "grid-3", "grid-4"]
-    assert works[1].spec["command"] == (
-        'python -u train.py --lr=0.1 --layers=2 --epochs=7 "--out=${FAIRLOT_CHECKPOINT_DIR}"'
+def test_the_points_of_a_grid_are_the_members_of_a_sweep() -> None:
+    (work,) = convert(SAMPLES["polyaxon-grid"]).works
+    assert (work.kind, work.name, work.members) == (WorkKind.SWEEP, "grid", "4 members")
+    assert work.spec["command"] == (
+        'python -u train.py "--lr=${lr}" "--layers=${layers}" --epochs=7 "--out=${FAIRLOT_CHECKPOINT_DIR}"'
     )
-    assert (works[0].spec["gpus_per_worker"], works[0].spec["generations"]) == (2, ["A100"])
+    rows = [{"lr": lr, "layers": layers} for lr in (0.1, 0.01) for layers in (1, 2)]
+    assert work.options == {"parameters": {"kind": "list", "rows": rows}}
+    assert (work.spec["gpus_per_worker"], work.spec["generations"]) == (2, ["A100"])
+    Parameters(**work.options["parameters"]).check()
+
+
+MATRIX = "matrix: {kind: grid, concurrency: 2, params: {%s: {kind: choice, value: [a, b, '3']}}}\n"
+RUN = "kind: component\nversion: 1.1\n%srun: {kind: job, container: {image: x, command: [%s]%s}}\n"
+
+
+def test_a_sweep_of_a_matrix_keeps_how_many_run_at_once() -> None:
+    (work,) = convert(RUN % (MATRIX % "opt", "python, a.py, '{{ opt }}'", "")).works
+    assert (work.members, work.options["parameters"]["rows"][2]) == ("3 members, 2 at once", {"opt": 3})
+    (few,) = convert(RUN % (MATRIX.replace("concurrency", "numRuns") % "opt", "a, '{{ opt }}'", "")).works
+    assert few.members == "2 members"
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "rest"),
+    [
+        ("opt", "a.sh", ", env: [{name: OPT, value: '{{ opt }}'}]"),  # a value outside of the command
+        ("opt", "sh, -c, \"a.sh '{{ opt }}' b\"", ""),  # a value in quotes
+        ("RANK", "a.sh, '{{ RANK }}'", ""),  # a name that Fairlot uses
+    ],
+)
+def test_a_matrix_that_no_sweep_can_be_becomes_a_job_for_each_point(
+    name: str, command: str, rest: str
+) -> None:
+    works = convert(RUN % (MATRIX % name, command, rest)).works
+    assert [work.kind for work in works] == [WorkKind.JOB] * 3
 
 
 def test_a_service_and_a_schedule() -> None:

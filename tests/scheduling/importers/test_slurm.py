@@ -143,6 +143,7 @@ def test_the_tasks_of_an_array_are_the_members_of_a_sweep(
 
 def test_the_report_says_which_sweep_an_array_becomes() -> None:
     [line] = [line for line in converted("--array=1-4%2").report if line.target == "parameters"]
+    assert line.fate is Fate.APPROXIMATED
     assert line.text == "A sweep of 4 members, 2 at once. Member 0 is task 1, member 1 is task 2, and so on."
     shared = next(
         line
