@@ -9,11 +9,13 @@ from django.db.models import Case, F, OuterRef, QuerySet, Subquery, Value, When
 from django.urls import reverse
 
 from accounting.models import User
+from portal import wording
 from portal.lists.cells import Code, Label, Link, Muted
 from portal.lists.columns import Column, Columns
 from portal.lists.work import WorkList
 from portal.sorting import Names, Since
 from scheduling.models import Schedule, ScheduleRun
+from scheduling.timetable import TimetableError
 
 # A paused schedule has no next run, although `next_due_at` keeps its value.
 NEXT = Case(When(paused_at=None, then=F("next_due_at")))
@@ -49,9 +51,18 @@ class Row(NamedTuple):
 def _last(row: Row) -> list[Any] | None:
     if row.run is None:
         return None
-    job = row.run.job_id
-    link = [Link(f"#{job}", reverse("job", args=[job]))] if job else []
-    return [OUTCOMES[row.run.outcome], *link, row.run.at]
+    if (job := row.run.job) is None:
+        return [OUTCOMES[row.run.outcome], row.run.at]
+    state = Label(job.get_state_display(), *wording.STATES[job.state])
+    return [state, Link(f"#{job.pk}", reverse("job", args=[job.pk])), row.run.at]
+
+
+def _when(schedule: Schedule) -> list[Any]:
+    try:
+        written: Any = schedule.timetable.rule.in_words()
+    except TimetableError:  # the page of the schedule says why
+        written = Code(schedule.expression)
+    return [written, Muted(schedule.time_zone)]
 
 
 def _seen(user: User) -> QuerySet[Schedule]:
@@ -62,7 +73,7 @@ def _seen(user: User) -> QuerySet[Schedule]:
 
 def _rows(found: Sequence[Schedule], reader: User) -> list[Row]:
     latest: list[int | None] = [one.latest for one in found]  # type: ignore[attr-defined]  # annotated
-    runs = ScheduleRun.objects.in_bulk([key for key in latest if key])
+    runs = ScheduleRun.objects.select_related("job").defer("job__spec").in_bulk(filter(None, latest))
     return [Row(one, runs.get(key) if key else None) for one, key in zip(found, latest, strict=True)]
 
 
@@ -85,7 +96,7 @@ SCHEDULES = WorkList(
             "when": Column(
                 "When",
                 ("expression",),
-                cell=lambda row: [Code(row.schedule.expression), Muted(row.schedule.time_zone)],
+                cell=lambda row: _when(row.schedule),
             ),
             "next": Column(
                 "Next run",

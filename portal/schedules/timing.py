@@ -153,6 +153,8 @@ def preview_of(table: Timetable, now: datetime, reader: Any) -> dict[str, Any]:
         "words": table.rule.in_words(),
         "notes": table.rule.notes(),
         "zone": table.zone.key,
+        "begins": table.begins and table.begins.astimezone(table.zone),
+        "ends": table.ends and table.ends.astimezone(table.zone),
         "reader": str(reader),
         "both": str(reader) != table.zone.key,
         "runs": [(moment, moment.astimezone(table.zone), moment.astimezone(reader)) for moment in moments],

@@ -22,6 +22,11 @@ from scheduling.spec.job_spec import JobSpec
 from tests.make import membership, user
 from tests.portal.scene import Scene
 
+
+def text_of_page(response: Any) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", response.content.decode()).split())
+
+
 TIMING = {
     "expression": "30 2 * * *", "time_zone": "Europe/Berlin", "begins": "2096-03-24T12:00", "ends": "",
     "missed": "all", "catch_up_hours": "1.5", "overlap": "replace",
@@ -60,6 +65,7 @@ def test_a_right_form_becomes_a_schedule(scene: Scene, bob: Client) -> None:
     assert (made.owner, made.tenant, made.name) == (scene.people.bob, scene.people.astro, "nightly")
     assert (made.missed, made.catch_up_seconds, made.overlap) == ("all", 5400, "replace")
     assert made.begins.isoformat() == "2096-03-24T11:00:00+00:00"  # noon in Berlin
+    assert "Sat 24 Mar 2096 12:00 CET" in text_of_page(bob.get(f"/schedules/{made.pk}/"))
     # 2:30 does not exist in that night, because the clocks change
     assert made.next_due_at.isoformat() == "2096-03-25T01:00:00+00:00"
     assert not Job.objects.filter(name="nightly").exists()
@@ -354,3 +360,19 @@ def test_a_schedule_of_an_archived_team_is_not_called_active(scene: Scene, brows
     html = olga.get(page).content.decode()
     assert "Team archived" in html
     assert "Active" not in html
+
+
+def test_the_list_says_when_a_schedule_runs_and_what_became_of_the_job_of_its_last_run(
+    scene: Scene, bob: Client
+) -> None:
+    schedule = create_schedule(
+        actor=scene.people.bob,
+        tenant=scene.people.astro,
+        cluster=scene.world.cluster,
+        spec=JobSpec(name="nightly", command="true"),
+        terms=Terms("45 1 * * MON-FRI", "Europe/Berlin"),
+    )
+    run = run_schedule_now(actor=scene.people.bob, schedule=schedule)
+    text = text_of_page(bob.get("/schedules/"))
+    assert "At 01:45 on Monday to Friday Europe/Berlin" in text
+    assert f"Queued #{run.job_id}" in text
