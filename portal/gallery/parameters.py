@@ -38,16 +38,22 @@ class ParameterForm(Form):
 
     @property
     def basics(self) -> list[Any]:
-        return [self[name] for name in ("name", "type", "default", "description")]
+        return [self[name] for name in ("name", "type", "default")]
 
     @property
     def rest(self) -> list[Any]:
-        return [self[name] for name in ("min", "max", "whole", "choices", "optional")]
+        return [self[name] for name in ("whole", "choices", "optional")]
+
+    @property
+    def bounds(self) -> list[Any]:
+        return [self[name] for name in ("min", "max")]
 
     @property
     def shows_rest(self) -> bool:
         """Returns whether a field is set or refused that is folded otherwise."""
-        return any(one.errors or one.data for one in self.rest) or self["type"].data == "choice"
+        return (
+            any(one.errors or one.data for one in [*self.bounds, *self.rest]) or self["type"].data == "choice"
+        )
 
 
 def posted_rows(data: Mapping[str, str]) -> list[Row]:
@@ -86,7 +92,8 @@ def _text_of(value: Any) -> str | None:
         case bool():
             return str(value).lower()
         case int() | float():
-            return plain(value)
+            text = plain(value)
+            return text if read_number(text, float) == value else None  # 1e-99 has too many digits
         case str():
             return value
         case list() if all(isinstance(one, str) and "\n" not in one for one in value):

@@ -181,8 +181,12 @@ class TestSchedules:
 
 def test_a_node_is_drained_and_returned(scene: Scene, fairlot) -> None:
     olga = scene.people.olga
+    Job.objects.filter(pk=scene.waiting.pk).update(workers=1, gpus_per_worker=4)
     asked = fairlot(olga, "node", "drain", "lab", "a100-0", "v100-0", "--reason", "new fan", "--dry-run")
     assert ("supernova" in asked.stdout, Node.objects.get(name="a100-0").state) == (True, "ready")
+    assert "A100: 4 GPUs in use now, 0 after the drain." in asked.stderr
+    assert f"The waiting job {scene.waiting.pk} supernova-next" in asked.stderr
+    assert "could start on no other node." in asked.stderr
     done = fairlot(olga, "node", "drain", "lab", "a100-0", "--reason", "new fan")
     assert (done.exit_code, Node.objects.get(name="a100-0").state) == (0, "drained")
     assert fairlot(olga, "node", "undrain", "lab", "a100-0").exit_code == 0

@@ -170,6 +170,12 @@ class CapacityIdentity(TypedDict):
     closes: bool
 
 
+class CapacityLeft(TypedDict):
+    generation: str
+    before: int
+    after: int
+
+
 class CapacityOfGeneration(TypedDict):
     generation: str
     gpu_seconds: dict[str, str]
@@ -332,6 +338,7 @@ class DrainedNode(TypedDict):
     drain_deadline: str | None
     jobs: list[DrainedJob]
     hidden_jobs: int
+    left: LeftByDrain
 
 
 class DrainedNodes(TypedDict):
@@ -339,6 +346,7 @@ class DrainedNodes(TypedDict):
 
     jobs: list[DrainedJob]
     hidden_jobs: int
+    left: LeftByDrain
     nodes: list[NodeState]
 
 
@@ -726,6 +734,16 @@ class JobStorage(TypedDict):
     deleted_at: str | None
 
 
+class LeftByDrain(TypedDict):
+    """What a drain of the nodes leaves."""
+
+    waiting: list[StrandedJob]
+    more_waiting: int
+    services: list[ReplicasOnNodes]
+    reservations: list[ReservationOnNodes]
+    capacity: list[CapacityLeft]
+
+
 class Limit(TypedDict):
     kind: Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed", "storage"]
     limit: str
@@ -1074,6 +1092,12 @@ class ReplicaLogLines(TypedDict):
     problems: list[str]
 
 
+class ReplicasOnNodes(TypedDict):
+    service: str
+    lost: int
+    wanted: int
+
+
 class ReportLine(TypedDict):
     fate: Literal["mapped", "defaulted", "approximated", "dropped", "refused"]
     source: str
@@ -1111,6 +1135,15 @@ class ReservationEffect(TypedDict):
     hidden: int
     waiting: list[WaitingJobs]
     losses: list[EntitlementLoss]
+
+
+class ReservationOnNodes(TypedDict):
+    id: int
+    name: str
+    team: str
+    gpus: int
+    begins: str
+    ends: str
 
 
 class ReservationWindow(TypedDict):
@@ -1491,6 +1524,14 @@ class StepNeed(TypedDict):
     job: int | None
     when: Literal["success", "failure", "always"]
     files: bool
+
+
+class StrandedJob(TypedDict):
+    job: int
+    name: str
+    team: str
+    owner: str
+    gpus: int
 
 
 class Subscription(TypedDict):

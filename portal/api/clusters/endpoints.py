@@ -21,6 +21,7 @@ from scheduling.clusters import attaching
 from scheduling.clusters.actions import check_options, update_cluster
 from scheduling.clusters.attaching import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
 from scheduling.draining.actions import drain_node, drain_nodes, return_node, return_nodes
+from scheduling.draining.consequences import Consequences, consequences_of
 from scheduling.draining.drained_jobs import jobs_to_drain
 from scheduling.models import Cluster, Node
 from scheduling.rounds.comparison import compare
@@ -284,6 +285,40 @@ def _jobs_on(request: ApiRequest, nodes: list[Node]) -> dict[str, Any]:
             for one in jobs.seen
         ],
         "hidden_jobs": jobs.hidden,
+        "left": _left(consequences_of(nodes, jobs, request.auth)),
+    }
+
+
+def _left(found: Consequences) -> dict[str, Any]:
+    return {
+        "waiting": [
+            {
+                "job": job.pk,
+                "name": job.name,
+                "team": job.tenant.slug,
+                "owner": job.owner.get_username(),
+                "gpus": job.gpus,
+            }
+            for job in found.stranded
+        ],
+        "more_waiting": found.more,
+        "services": [
+            {"service": one.service.name, "lost": one.lost, "wanted": one.wanted} for one in found.services
+        ],
+        "reservations": [
+            {
+                "id": one.reservation.pk,
+                "name": one.reservation.name,
+                "team": one.reservation.tenant.slug,
+                "gpus": one.gpus,
+                "begins": one.window.begins,
+                "ends": one.window.ends,
+            }
+            for one in found.reservations
+        ],
+        "capacity": [
+            {"generation": one.generation, "before": one.before, "after": one.after} for one in found.capacity
+        ],
     }
 
 

@@ -97,9 +97,53 @@ class NodeState(Schema):
     drain_deadline: datetime | None
 
 
+class StrandedJob(Schema):
+    job: int
+    name: str
+    team: str
+    owner: str
+    gpus: int
+
+
+class ReplicasOnNodes(Schema):
+    service: str
+    lost: int = Field(description="Number of replicas that hold GPUs of the nodes.")
+    wanted: int = Field(description="Number of replicas that the service should have.")
+
+
+class ReservationOnNodes(Schema):
+    id: int
+    name: str
+    team: str
+    gpus: int = Field(description="Number of reserved GPUs on the nodes.")
+    begins: datetime = Field(description="Begin of the window that is open or comes next.")
+    ends: datetime
+
+
+class CapacityLeft(Schema):
+    generation: str
+    before: int = Field(description="GPUs on which jobs may start, with the nodes.")
+    after: int = Field(description="GPUs on which jobs may start, without the nodes.")
+
+
+class LeftByDrain(Schema):
+    """What a drain of the nodes leaves."""
+
+    waiting: list[StrandedJob] = Field(
+        description="Waiting jobs that could start on no other node, at most 50."
+    )
+    more_waiting: int = Field(
+        description="Number of such jobs that are not listed, or that the caller may not see."
+    )
+    services: list[ReplicasOnNodes]
+    reservations: list[ReservationOnNodes]
+    capacity: list[CapacityLeft]
+
+
 class JobsOnNodes(Schema):
     jobs: list[DrainedJob] = Field(description="Jobs that run there and that the caller may see.")
     hidden_jobs: int = Field(description="Number of jobs that run there but that the caller may not see.")
+    left: LeftByDrain
 
 
 class DrainedNode(JobsOnNodes, NodeState):

@@ -273,6 +273,12 @@ def test_the_api_drains_as_the_page_does(scene, browser_of) -> None:
         ("supernova", "astro", "bob")
     ]
     assert (found["hidden_jobs"], found["state"]) == (0, "ready")
+    left = {"waiting": [], "more_waiting": 0, "services": [], "reservations": []}
+    kind = node.generation.name
+    assert found["left"] == left | {"capacity": [{"generation": kind, "before": 4, "after": 0}]}
+    page = olga.get(f"/admin/nodes/{node.pk}/drain/").content.decode()
+    assert "4 → 0 GPUs" in page
+    assert "could also start elsewhere" in page
 
     def drain(client: Client, **how: str):
         return client.post(path, how, content_type="application/json")

@@ -172,6 +172,21 @@ def show(app: App, cluster: str, name: str) -> None:
     show_one(app, app.client.get_drain(cluster, name), DRAINED, name="name")
 
 
+def _talk_of_what_is_left(left: Any) -> None:
+    for one in left["capacity"]:
+        talk(f"{one['generation']}: {one['before']} GPUs in use now, {one['after']} after the drain.")
+    for one in left["services"]:
+        talk(f"The service {one['service']} has {one['lost']} of its {one['wanted']} replicas there.")
+    for one in left["reservations"]:
+        talk(
+            f"The reservation {one['name']} of {one['team']} has {one['gpus']} GPUs there from {one['begins']}."
+        )
+    for one in left["waiting"]:
+        talk(f"The waiting job {one['job']} {one['name']} ({one['gpus']} GPUs) could start on no other node.")
+    if left["more_waiting"]:
+        talk(f"{left['more_waiting']} more waiting jobs could start on no other node.")
+
+
 @node.command()
 @click.argument("cluster")
 @click.argument("names", metavar="NODE...", nargs=-1, required=True)
@@ -192,6 +207,7 @@ def drain(app: App, cluster: str, names: tuple[str, ...], dry_run: bool, **optio
         show_rows(app, done["jobs"], AFFECTED, name="job")
         if done["hidden_jobs"]:
             talk(f"{done['hidden_jobs']} more jobs are not visible to you.")
+        _talk_of_what_is_left(done["left"])
         return
     states = ", ".join(f"{one['name']} is {one['state']}" for one in done["nodes"])
     jobs = len(done["jobs"]) + done["hidden_jobs"]
