@@ -20,7 +20,7 @@ INDEX = "JOB_COMPLETION_INDEX"
 # In the template of pods that start or work together, as those of a training do.
 TOGETHER = re.compile(
     r"torchrun|torch\.distributed|accelerate\W+launch|deepspeed|mpirun|mpiexec|horovod|ray\W+start|--nnodes|"
-    r"MASTER_ADDR|MASTER_PORT|WORLD_SIZE|TF_CONFIG|NCCL_|(?i:\bcoordinator|\bgang\b|pod-?group)|'subdomain'",
+    r"MASTER_ADDR|MASTER_PORT|WORLD_SIZE|TF_CONFIG|NCCL_|(?i:\bcoordinator|\bgang\b|pod-?group)|'subdomain'|'containerPort'",
     re.ASCII,
 )
 MACROS = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
@@ -111,6 +111,11 @@ def _array(spec: Fields, pods: PodTemplate, number: int, at_once: int) -> Array:
     for name, text in (("parallelism", "at_once"), ("completionMode", "parameters")):
         if name in spec:
             report.mapped(spec.at(name), text)
+    if "backoffLimit" in spec and "backoffLimitPerIndex" not in spec:
+        report.remark(
+            Fate.APPROXIMATED, spec.at("backoffLimit"), "retries",
+            "Kubernetes counts the failures of all pods together. Here each member starts again this often.",
+        )  # fmt: skip
     if spec.text("completionMode") == "Indexed":
         pods.index = pods.at_start[INDEX] = SHELL_INDEX
         said = f"{INDEX} is the member's index."

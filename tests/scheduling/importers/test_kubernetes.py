@@ -142,6 +142,7 @@ AT_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
         {"env": [{"name": "MASTER_ADDR", "value": "j-0.svc"}]},
         {"command": ["torchrun", "--nnodes=4", "x.py"]},
         {"args": ["--coordinator=j-0.svc"]},
+        {"ports": [{"containerPort": 29500}]},
         {"labels": {"kueue.x-k8s.io/pod-group-name": "g"}},
         {"annotations": {"scheduling.volcano.sh/gang-name": "g"}},
     ],

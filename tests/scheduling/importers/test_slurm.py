@@ -141,6 +141,13 @@ def test_the_tasks_of_an_array_are_the_members_of_a_sweep(
     assert [run(member.to_dict(), tmp_path, rank=0) for member in members_of(work)] == said
 
 
+def test_a_script_finds_its_gpus_by_the_names_of_slurm(tmp_path: Path) -> None:
+    spec = spec_of(
+        "--gres=gpu:2", "export CUDA_VISIBLE_DEVICES=${SLURM_JOB_GPUS##*:}\necho $CUDA_VISIBLE_DEVICES"
+    )
+    assert run(spec, tmp_path, rank=0, CUDA_VISIBLE_DEVICES="2,3") == "2,3\n"
+
+
 def test_the_report_says_which_sweep_an_array_becomes() -> None:
     [line] = [line for line in converted("--array=1-4%2").report if line.target == "parameters"]
     assert line.fate is Fate.APPROXIMATED
