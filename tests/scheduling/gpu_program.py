@@ -1,10 +1,11 @@
 """A test program that computes on a real GPU. It needs only the GPU's driver, no CUDA toolkit and no Python package.
 
-gpu_program.py count            computes until a file `enough` exists, then prints whether the result is right
-gpu_program.py ahead SECONDS    first queues work for SECONDS, waits for it, then prints whether the result is right
-gpu_program.py hold MEBIBYTES   allocates GPU memory and does nothing
-gpu_program.py bursts SECONDS   computes for a moment every SECONDS
-gpu_program.py look             prints the number of GPUs that it may use, or the driver's error code
+gpu_program.py count [MEBIBYTES]  computes until a file `enough` exists, then prints whether the result is right, and
+                                  that many mebibytes of GPU memory unchanged
+gpu_program.py ahead SECONDS      first queues work for SECONDS, waits for it, then prints whether the result is right
+gpu_program.py hold MEBIBYTES     allocates GPU memory and does nothing
+gpu_program.py bursts SECONDS     computes for a moment every SECONDS
+gpu_program.py look               prints the number of GPUs that it may use, or the driver's error code
 """
 
 from __future__ import annotations
@@ -113,6 +114,30 @@ class Cells:
         return set(found) == {advanced(self.times)}
 
 
+class Filled:
+    """GPU memory of `size` bytes, a multiple of a mebibyte. Each mebibyte is filled with another 32-bit number."""
+
+    PART = 1 << 20
+
+    def __init__(self, cuda: Cuda, size: int) -> None:
+        self.cuda, self.parts = cuda, range(size // self.PART)
+        self.at = cuda.take(size).value if size else 0
+        for part in self.parts:
+            at, words = ctypes.c_uint64(self.at + part * self.PART), ctypes.c_size_t(self.PART // 4)
+            cuda.call("cuMemsetD32_v2", at, ctypes.c_uint(part), words)
+
+    def is_right(self) -> bool:
+        """Returns whether each mebibyte begins and ends with its number."""
+        found = ctypes.c_uint32()
+        for part in self.parts:
+            for offset in (0, self.PART - 4):
+                at = ctypes.c_uint64(self.at + part * self.PART + offset)
+                self.cuda.call("cuMemcpyDtoH_v2", ctypes.byref(found), at, ctypes.c_size_t(4))
+                if found.value != part:
+                    return False
+        return True
+
+
 def advanced(times: int) -> int:
     """Returns the value that a counter has after `times` steps from 0, computed by repeated squaring of the step."""
     value, factor, addend = 0, FACTOR, ADDEND
@@ -124,8 +149,9 @@ def advanced(times: int) -> int:
     return value
 
 
-def count() -> None:
+def count(mebibytes: int = 0) -> None:
     cells = Cells(Cuda())
+    kept = Filled(cells.cuda, mebibytes << 20)
     times, steps = cells.times_in(0.01), 0
     while not os.path.exists("enough"):
         cells.advance(times)
@@ -133,7 +159,7 @@ def count() -> None:
         steps += 1
         if steps % 10 == 0:
             say("step", steps)
-    say("right" if cells.are_right() else "wrong", "after", steps)
+    say("right" if cells.are_right() and kept.is_right() else "wrong", "after", steps)
 
 
 def ahead(seconds: float) -> None:

@@ -8,9 +8,14 @@ an ordinary user.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +23,11 @@ import pytest
 from django.conf import LazySettings
 
 from accounting.models import UsageSegment
-from scheduling.backends.base import End, Gang, Phase, Use, Worker
+from scheduling.backends.base import End, Gang, Phase, Sample, Use, Worker
 from scheduling.backends.local import devices, gpus, isolation
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.local.gpus import Gpu
+from scheduling.backends.summaries import of_value
 from scheduling.clusters import backend_factory
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.clusters.discovery import declare_local_gpus, model_of
@@ -35,6 +41,8 @@ pytestmark = pytest.mark.skipif(
     not Path("/dev/nvidiactl").exists(), reason="needs a GPU of NVIDIA's and its driver"
 )
 PROGRAM = Path(__file__).parents[2].joinpath("gpu_program.py").read_text()
+TRAINING = Path(__file__).parents[2].joinpath("torch_program.py").read_text()
+STEPS = 200  # of TRAINING; take some seconds
 MIB = 1024**2
 WAYS = {True: "with namespaces", False: "without"}
 
@@ -113,6 +121,68 @@ def test_a_job_that_holds_no_gpu_opens_none_where_it_has_namespaces(each_way: Ri
 
 def test_jobs_can_open_the_devices_that_they_need(rig: Rig) -> None:
     assert isolation.probe_again(rig.places).closed_devices == ()
+
+
+# --- metrics -------------------------------------------------------------------------------------
+
+
+def shares_of_multiprocessors(gpu: Gpu) -> list[float]:
+    """Looks twice, a second apart. Returns the share of busy multiprocessors between the looks; empty if the driver
+    does not count it."""
+    used(gpu)
+    time.sleep(1)  # the time that is measured
+    share = used(gpu).sm_percent
+    return [] if share is None else [share]
+
+
+def test_an_idle_gpu_reports_what_it_is(gpu: Gpu) -> None:
+    seen = used(gpu)
+    assert (seen.busy_percent, seen.processes) == (0, 0)
+    assert seen.memory_used_bytes < gpu.memory_bytes / 10
+    assert seen.watts is None or 5 < seen.watts < 2000
+    assert shares_of_multiprocessors(gpu) in ([], [pytest.approx(0, abs=1)])
+
+
+def test_a_process_of_any_program_counts_and_so_do_its_multiprocessors_and_power(gpu: Gpu) -> None:
+    before = used(gpu)
+    shown = os.environ | {"CUDA_VISIBLE_DEVICES": gpu.uuid}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "ahead", "60"], env=shown, stdout=subprocess.PIPE, text=True
+    ) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "given\n"
+            shares = shares_of_multiprocessors(gpu)
+            until(lambda: used(gpu).busy_percent == 100, "a busy GPU")
+            seen = used(gpu)
+        finally:
+            other.kill()
+    assert seen.processes == 1
+    assert seen.memory_used_bytes > before.memory_used_bytes
+    assert all(50 < one <= 100 for one in shares), shares  # each multiprocessor has work all the time
+    if seen.watts is not None and before.watts is not None:
+        assert seen.watts > before.watts
+    until(lambda: used(gpu).processes == 0, "the end of the process")
+
+
+def test_the_samples_of_a_job_have_what_the_driver_measures(rig: Rig, gpu: Gpu) -> None:
+    gang = rig.start(job(rig, gpu, "count"))
+    rig.wait_for_log("step 20")
+
+    def windows() -> list[Sample]:
+        rig.backend.use()
+        return [one for one in rig.backend.samples() if one.values.keys() >= {"cpus", "gpu_power@here/0"}]
+
+    found: list[Sample] = []
+    until(lambda: (found.extend(windows()), bool(found))[1], "a whole window")
+    values = found[-1].values
+    assert found[-1].token == gang.token
+    assert 0 < values["gpu_utilisation@here/0"].mean <= 100
+    assert 0 < values["gpu_memory@here/0"].mean < gpu.memory_bytes
+    assert 5 < values["gpu_power@here/0"].mean < 2000
+    assert 0.5 < values["cpus"].mean < 2  # it waits for its GPU by asking all the time
+    assert values["steps_per_second"].mean > 1
+    assert 1 < values.get("gpu_sm@here/0", of_value(50)).mean <= 100
 
 
 # --- use -----------------------------------------------------------------------------------------
@@ -225,6 +295,37 @@ def test_a_frozen_job_that_is_stopped_gives_its_memory_back(rig: Rig, gpu: Gpu) 
     rig.stop(gang, grace=0)
     assert rig.wait(gang).end is End.STOPPED
     until(lambda: used(gpu).memory_used_bytes < before + 1024 * MIB, "free memory")
+
+
+def test_what_a_frozen_job_allocated_is_missing_to_the_next_one(rig: Rig, gpu: Gpu) -> None:
+    most = int(gpu.memory_bytes * 0.6 / MIB)
+    first = rig.start(job(rig, gpu, "hold", most))
+    rig.wait_for_log("holds")
+    rig.freeze(first)
+    rig.wait(first, Phase.FROZEN)
+    other = rig.start(job(rig, gpu, "hold", most, job=2))
+    assert rig.wait(other).end is End.FAILED
+    assert rig.log(2) == "cuMemAlloc_v2 gave 2\n"  # out of memory
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
+def test_a_training_that_is_frozen_twice_ends_with_the_same_weights(rig: Rig, gpu: Gpu) -> None:
+    """The processes of the loader, its pinned memory and PyTorch's own threads and caches outlive a freeze."""
+    workers = [Worker(0, "here", (0,), (gpu.uuid,), None)]
+    given: dict[str, Any] = {"command": ["python", "-c", TRAINING, str(STEPS)], "gpus": workers}
+    assert rig.wait(rig.start(rig.gang("", job=2, **given))).end is End.SUCCEEDED
+    gang = rig.start(rig.gang("", **given))
+    for epoch, step in (2, "step 50\n"), (3, "step 150\n"):
+        rig.wait_for_log(step)
+        rig.freeze(gang)
+        rig.wait(gang, Phase.FROZEN)
+        assert used(gpu).busy_percent == 0
+        gang = rig.gang("", epoch=epoch, **given)
+        rig.backend.thaw(gang)
+        rig.wait(gang, Phase.RUNNING)
+    assert rig.wait(gang).end is End.SUCCEEDED, rig.log()
+    assert rig.log() == rig.log(2)
+    assert "weights" in rig.log()
 
 
 @pytest.mark.django_db
