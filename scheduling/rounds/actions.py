@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -42,6 +42,7 @@ from scheduling.leases.reservations import Place, Reservation, advance, reserve,
 from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Round, RoundRecord
 from scheduling.models.event_codes import Cause, EventCode, Message
 from scheduling.rounds.builds import build_of
+from scheduling.rounds.gpu_numbers import Gpu, GpuNumbers, NoGpus
 from scheduling.rounds.notices import give_notice, notices_over
 from scheduling.shares.advance import seconds_to_next_edge
 from scheduling.shares.intervals import describe_shares, end_shares, save_shares, settle_shares
@@ -240,6 +241,7 @@ class _Commit:
         self.causes = Causes(view, decision, legend)
         self.history = History()
         self.open = _read_open(cluster)  # by id
+        self.freezing: set[int] = set()  # ids of leases whose gangs this decision freezes
         self.place_lost: dict[
             Job, Message
         ] = {}  # picked jobs whose GPUs turned out to be unavailable, and why
@@ -319,6 +321,8 @@ class _Commit:
             frozen = freezes and cause is not Cause.MOVED and lease.job.max_workers is None
             frozen = frozen and lease.job_id not in resumable
             orders.append(lease_actions.StopOrder(lease, why, cause, freeze=frozen))
+            if frozen:
+                self.freezing.add(lease.pk)
         lease_actions.ask_to_stop(orders, event=Event.PREEMPTED, now=self.now, history=self.history)
         for lease in holding:
             self.open[lease.pk] = replace(self.open[lease.pk], state=lease.state)
@@ -364,10 +368,10 @@ class _Commit:
         read = Job.objects.filter(pk__in=newcomers.keys() - stopping.keys()).defer("spec")
         jobs = stopping | {job.pk: job for job in read}
         generations = Generation.objects.in_bulk(self.legend.generations)
-        numbers = _GpuNumbers(self.cluster, self.open.values())
+        numbers = _GpuNumbers(self.cluster, self.open.values(), self.freezing)
         new = []
-        for job_id, (generation, nodes) in newcomers.items():
-            job = jobs[job_id]
+        for job_id in numbers.frozen_first(newcomers):
+            job, (generation, nodes) = jobs[job_id], newcomers[job_id]
             try:
                 places = numbers.take(job, nodes)
             except _PlaceLost as lost:
@@ -451,32 +455,44 @@ class _PlaceLost(Exception):
 
 
 class _GpuNumbers:
-    """Chooses the GPU indices for gangs on the nodes that a decision gave them.
+    """Chooses the GPU indices for gangs on the nodes that a decision gave them (gpu_numbers.py)."""
 
-    Prefers the GPUs of the gang's frozen processes, then free GPUs, then GPUs that stopping gangs will release.
-    """
+    def __init__(self, cluster: Cluster, leases: Iterable[_Open], freezing: Collection[int]) -> None:
+        """Computes which GPUs may be taken, and which of them stopping gangs still hold.
 
-    def __init__(self, cluster: Cluster, leases: Iterable[_Open]) -> None:
-        """Computes which GPUs may be taken, and which of them stopping gangs still hold. `leases` are all open
-        leases."""
+        - `leases`: all open leases.
+        - `freezing`: the ids of those leases whose gangs are being frozen.
+        """
         nodes = Node.objects.filter(cluster=cluster).only("name", "gpus", "state", "state_reason")
         self.nodes = {node.pk: node for node in nodes}
-        self.open = {
+        ready = {
             node.pk: set(range(node.gpus)) if node.state == Node.State.READY else set()
             for node in self.nodes.values()
         }
-        self.busy: set[tuple[int, int]] = set()  # (node, index) of GPUs that stopping leases will release
+        busy: set[Gpu] = set()
+        former: dict[int, set[Gpu]] = defaultdict(set)
         for lease in leases:
-            for place in lease.places:
-                if lease.state == Lease.State.STOPPING:
-                    self.busy.add((place.node, place.gpu))
-                else:
-                    self.open[place.node].discard(place.gpu)
-        self.former: dict[int, set[tuple[int, int]]] = defaultdict(set)
+            its = {(place.node, place.gpu) for place in lease.places}
+            if lease.state == Lease.State.STOPPING:
+                busy |= its
+            else:
+                for node, number in its:
+                    ready[node].discard(number)
+            if lease.id in freezing:
+                former[lease.job] |= its
         frozen = Lease.objects.filter(cluster=cluster).of_frozen_processes()
         places = HeldGpu.objects.filter(lease__in=frozen.values("pk")).order_by()
         for job, node, number in places.values_list("lease__job_id", "node_id", "gpu_index"):
-            self.former[job].add((node, number))
+            former[job].add((node, number))
+        self._numbers = GpuNumbers(ready, busy, former)
+
+    @property
+    def busy(self) -> set[Gpu]:
+        return self._numbers.busy
+
+    def frozen_first(self, jobs: Iterable[int]) -> list[int]:
+        """Returns the ids of jobs, first of those that have frozen processes."""
+        return sorted(jobs, key=lambda job: not self._numbers.is_frozen(job))
 
     def take(self, job: Job, nodes: list[int]) -> list[Place]:
         """Takes GPUs for each worker of `job`. `nodes` are the ids of the workers' nodes, by rank. Returns a Place for
@@ -484,19 +500,11 @@ class _GpuNumbers:
 
         If a node has too few GPUs that may be taken, raises _PlaceLost and takes no GPUs.
         """
-        places: list[Place] = []
-        former = self.former.get(job.pk, set())
-        for rank, node in enumerate(nodes):
-            numbers = self._preferred(node, former)[: job.gpus_per_worker]
-            if len(numbers) < job.gpus_per_worker:
-                for place in places:
-                    self.open[place.node].add(place.gpu)
-                raise _PlaceLost(
-                    self._why_lost(self.nodes.get(node), nodes.count(node) * job.gpus_per_worker)
-                )
-            self.open[node] -= set(numbers)
-            places += [Place(rank, node, number) for number in numbers]
-        return places
+        try:
+            taken = self._numbers.take(job.pk, nodes, job.gpus_per_worker)
+        except NoGpus as lack:
+            raise _PlaceLost(self._why_lost(self.nodes.get(lack.node), lack.wanted)) from None
+        return [Place(rank, node, number) for rank, (node, number) in taken]
 
     def _why_lost(self, node: Node | None, wanted: int) -> Message:
         if node is None:
@@ -505,18 +513,7 @@ class _GpuNumbers:
         if node.state != Node.State.READY:
             its |= {"state": node.state, "reason": node.state_reason}
             return Message.of(EventCode.CHOSEN_NODE_CLOSED, **its)
-        return Message.of(EventCode.CHOSEN_GPUS_HELD, free=len(self.open[node.pk]), **its)
-
-    def _preferred(self, node: int, former: set[tuple[int, int]]) -> list[int]:
-        """Returns the indices of a node's GPUs that may be taken, best first.
-
-        First come the GPUs of the gang's frozen processes (`former`), then free GPUs, then GPUs that stopping gangs
-        still hold.
-        """
-        return sorted(
-            self.open[node],
-            key=lambda number: ((node, number) not in former, (node, number) in self.busy, number),
-        )
+        return Message.of(EventCode.CHOSEN_GPUS_HELD, free=len(self._numbers.open[node.pk]), **its)
 
 
 class _Stopwatch:

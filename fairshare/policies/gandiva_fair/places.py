@@ -183,11 +183,17 @@ class Places:
         choice = (self.unheld, self._unsettled, self.free) if held else (self.unheld,)
         for counts in choice:
             for k in roomy:
+                if (home := self._home_on(job, k)) is not None and self.fits(job, home, counts[k]):
+                    self.give(job, home)
+                    return True
                 nodes = counts[k].nodes_for(workers, gpus)
                 if nodes is not None:
                     self.give(job, Spot(k, nodes))
                     return True
         return False
+
+    def _home_on(self, job: int, k: int) -> Spot | None:
+        return self.home(job) if self.home_of[job] == k else None
 
     def give(self, job: int, spot: Spot) -> None:
         if job in self._held:

@@ -203,6 +203,25 @@ def test_a_late_report_of_an_older_freeze_does_not_wake_a_frozen_job() -> None:
     assert not job.frozen
 
 
+def test_newcomers_leave_the_gpus_of_frozen_processes_alone_while_other_gpus_will_do() -> None:
+    """Frozen processes can go on only on their GPUs, also if these are not the last ones of the node."""
+    lab = world(v100=4, slicing="freeze")
+    job = start(lab, gpus=1)
+    freeze(lab, job)
+    lab.see(lab.lease(job), Phase.FROZEN, frozen_age=0.0)
+    Job.objects.filter(pk=job.pk).update(not_before=now_from_database() + timedelta(hours=1))
+    home = list(HeldGpu.objects.filter(lease__job=job).values_list("node_id", "gpu_index"))
+    rivals = [lab.submit(lab.people.charlie, lab.people.bio, gpus=gpus) for gpus in (1, 2)]
+    lab.fill()
+    taken = HeldGpu.objects.filter(lease__job__in=rivals).values_list("node_id", "gpu_index")
+    assert len(taken) == 3
+    assert set(home).isdisjoint(taken)
+    Job.objects.filter(pk=job.pk).update(not_before=None)
+    lab.fill()
+    assert list(HeldGpu.objects.filter(lease=lab.lease(job)).values_list("node_id", "gpu_index")) == home
+    assert lab.lease(job).operations.get().verb == Operation.Verb.THAW
+
+
 def test_a_thaw_that_was_taken_back_before_it_began_leaves_the_processes_frozen() -> None:
     lab = world(v100=4, slicing="freeze")
     job, lease = frozen(lab)

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given as for_all
+from hypothesis import strategies as st
 
 from tests.fairshare.build import Account, Job, snapshot
 from tests.fairshare.policies.gandiva_fair.playing import by_hand, decide, play
@@ -103,4 +105,41 @@ def test_new_gangs_avoid_gangs_that_run_within_a_guarantee():
     given = snapshot([(0, 2)] * 3, [Account(), Account(), Account()], jobs)
     one = decide(given)
     assert 0 in one.runs
+    assert one.moves == []
+
+
+# --- frozen gangs, which want back to their nodes ------------------------------------------------
+
+NODES = [(0, 4)] * 3
+SMALL = st.builds(Job, st.integers(0, 1), gpus=st.just(1), was_on=st.tuples(st.integers(0, 2)) | st.just(()))
+
+
+@st.composite
+def gangs_that_fit_at_home(draw: st.DrawFn) -> list[Job]:
+    """Draws gangs that ran last on NODES, and fit there all at once."""
+    jobs = []
+    for node, (_, size) in enumerate(NODES):
+        left = size
+        while left and draw(st.booleans()):
+            gpus = draw(st.integers(1, left))
+            jobs.append(Job(draw(st.integers(0, 1)), gpus=gpus, was_on=(node,)))
+            left -= gpus
+    return draw(st.permutations(jobs))
+
+
+@for_all(gangs_that_fit_at_home(), st.booleans())
+def test_gangs_return_to_the_nodes_where_they_ran_last_if_all_fit_there(jobs, may_preempt):
+    one = decide(snapshot(NODES, [Account(), Account()], jobs, may_preempt=may_preempt))
+    assert [one.picks.nodes[j].tolist() for j in range(len(jobs))] == [list(job.was_on) for job in jobs]
+
+
+@for_all(st.lists(SMALL, max_size=24), st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2)), max_size=8))
+def test_where_gangs_ran_last_decides_neither_which_run_nor_whether_running_ones_move(waiting, running):
+    runs = [Job(account, on=(node,)) for account, node in running]
+    runs = [job for n, job in enumerate(runs) if sum(one.on == job.on for one in runs[:n]) < 4]
+    accounts = [Account(), Account(2.0)]
+    one = decide(snapshot(NODES, accounts, [*waiting, *runs]))
+    elsewhere = decide(snapshot(NODES, accounts, [*(replace(job, was_on=()) for job in waiting), *runs]))
+    assert one.runs == elsewhere.runs
+    assert one.stops == elsewhere.stops
     assert one.moves == []
