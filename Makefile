@@ -1,6 +1,6 @@
 # One command each; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help up manage test test-fast soak lint format bench bench-web bench-cluster bench-accounting bench-eta lock clean bootstrap client
+.PHONY: help up manage test test-fast soak lint format bench bench-web bench-cluster bench-accounting bench-eta bench-gpu test-gpu lock clean bootstrap client
 
 python := .venv/bin/python
 tests := tests
@@ -61,6 +61,7 @@ bench: bootstrap ## measure timings, which are never part of a test
 	@$(python) -m tests.fairshare.bench_market
 	@$(python) -m tests.fairshare.bench_anomalies
 	@$(python) -m tests.fairshare.bench_false_rate
+	@$(python) -m tests.scheduling.bench_homes
 	@$(python) -m tests.clients.bench_start
 	@$(python) -m tests.ground.bench_up
 
@@ -76,6 +77,12 @@ bench-accounting: bootstrap ## time reports on a year with a million jobs; ARGS=
 
 bench-eta: bootstrap ## measure how often intervals of expected starts hold; DATA=FOLDER has published traces
 	@exec $(python) -m tests.fairshare.bench_starts $(ARGS)
+
+test-gpu: bootstrap ## test local jobs on the first NVIDIA GPU of this machine, which nothing else may use meanwhile
+	@exec $(python) -m pytest tests/scheduling/backends/local/test_real_gpu.py
+
+bench-gpu: bootstrap ## measure freezes and looks at GPUs on the first NVIDIA GPU of this machine
+	@$(unconnected) $(python) -m tests.scheduling.bench_gpu
 
 lock: bootstrap ## update uv.lock after a change of pyproject.toml
 	.venv/bin/uv lock
