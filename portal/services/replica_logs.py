@@ -99,6 +99,17 @@ class ReplicaLogs:
         sizes = self.group.sizes()
         return self.group.backward(sizes, want)[0], sizes
 
+    def before(self, end: Position | None, most: int) -> tuple[list[Line], Position]:
+        """Returns at most `most` lines before a position, and the position where they begin. `end` None stands for the
+        ends of the logs."""
+        if not self.replicas:
+            return [], ()
+        sizes = self.group.sizes()
+        end = sizes if end is None else tuple(map(min, end, sizes))
+        lines = self.group.backward(end, TAIL)[0][-most:]
+        begins = {line.rank: line.offset for line in reversed(lines)}
+        return lines, tuple(begins.get(job.pk, at) for job, at in zip(self.replicas, end, strict=True))
+
     def look(self, position: Position) -> Look:
         """Returns the lines after a position."""
         if not self.replicas:

@@ -87,9 +87,11 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
 
 @require_safe
 def log(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows the latest lines of all replicas of a service, merged by time."""
+    """Shows the latest lines of all replicas of a service, merged by time, or those before the position `?end=`."""
     shown = visible_service(request.user, pk)
     logs = replica_logs(shown)
+    asked = request.GET.get("end", "")
+    found, begin = logs.before(logs.position_from(asked) if asked else None, LINES_SHOWN)
     names = logs.names
     tones = {job.pk: place % TONES for place, job in enumerate(logs.replicas)}
     lines = [
@@ -101,7 +103,7 @@ def log(request: UserRequest, pk: int) -> HttpResponse:
             "at": time_of(line),
             "text": plain(line.text),
         }
-        for line in logs.recent()[0][-LINES_SHOWN:]
+        for line in found
     ]
     context = {
         "service": shown,
@@ -110,6 +112,8 @@ def log(request: UserRequest, pk: int) -> HttpResponse:
             for job in logs.replicas
         ],
         "lines": lines,
+        "earlier": logs.text_of(begin),
+        "is_latest": not asked,
         "problems": [(names[job], problem) for job, problem in logs.problems.items()],
     }
     return render_page(request, "services/log.html", context)

@@ -3,6 +3,7 @@ terminal."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from accounting.core.clock import now_from_database
 from portal.jobs.log_group import LogGroup
 from portal.services import replica_logs as joint
+from portal.services import views
 from portal.services.replica_logs import ReplicaLog, ReplicaLogs, plain, replica_logs
 from scheduling.backends.base import End, LogChunk, LogUnreadable, Phase
 from scheduling.backends.logtimes import Moment
@@ -175,6 +177,24 @@ def test_the_page_shows_the_lines_of_all_replicas_with_their_names(
     html = bob.get(f"/services/{scene.service.pk}/log/").content.decode()
     assert f"{two.name}: The log cannot be read: the node is lost." in html
     assert "first" in html
+
+
+def test_the_page_leads_to_earlier_lines_until_the_first(
+    scene: Scene, browser_of, held: HeldByJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "LINES_SHOWN", 2)
+    one, two = replicas(scene.service)
+    for number in range(5):
+        held.write((one, two)[number % 2].pk, f"line {number}\n", NOON + number)
+    bob, query, pages = browser_of(scene.people.bob), "", []
+    for _ in range(3):
+        html = bob.get(f"/services/{scene.service.pk}/log/{query}").content.decode()
+        pages.append(re.findall(r"line \d", html))
+        assert ("data-live-within" in html) == ("Latest lines" not in html) == (query == "")
+        query = next(iter(re.findall(r'href="(\?end=[^"]+)"', html)), "")
+    assert pages == [["line 3", "line 4"], ["line 1", "line 2"], ["line 0"]]
+    assert query == "", "nothing is before the first line"
+    assert logs_of(HeldByJob(), 0).before(None, 2) == ([], ())
 
 
 def test_replicas_that_ended_lately_are_included_and_earlier_ones_are_not(
