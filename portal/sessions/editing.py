@@ -78,9 +78,9 @@ def new(request: UserRequest) -> HttpResponse:
         if again := request.GET.get("again"):
             return _as_before(request, again)
         choices, limits = Choices.of(request.user), Limits(kind=_kind(request.GET))
-        return _page(
-            request, choices, Draft.new(choices, fields=preset(choices.cluster, limits.kind)), limits
-        )
+        # The common session needs no change of the form, so the check of it is there at once.
+        draft = Draft.new(choices, fields=preset(choices.cluster, limits.kind)).use_form()
+        return _page(request, choices, draft.checked_for(request.user), limits)
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft, limits = (
         Draft.from_post(request.POST, choices).with_upload(request),
