@@ -185,6 +185,16 @@ def test_a_foreign_text_is_converted_and_nothing_is_saved(scene: Scene, call) ->
     assert Job.objects.count() == before
 
 
+def test_an_array_is_answered_as_the_sweep_that_it_creates(scene: Scene, call) -> None:
+    text = (
+        "#!/bin/bash\n#SBATCH -J many --gres=gpu:1 --array=1,5,7-9%2\npython train.py $SLURM_ARRAY_TASK_ID\n"
+    )
+    (found,) = call("post", "/convert", {"text": text}).json()["works"]
+    assert (found["kind"], found["options"]["at_once"]) == ("sweep", 2)
+    made = call("post", "/sweeps", {"spec": found["spec"], "team": "astro"} | found["options"])
+    assert (made.status_code, made.json()["size"], made.json()["names"]) == (201, 5, ["SLURM_ARRAY_TASK_ID"])
+
+
 def test_fields_that_the_only_cluster_lacks_are_dropped(scene: Scene, call) -> None:
     text = "#!/bin/bash\n#SBATCH --mem=8G --gres=gpu:2\npython train.py\n"
     shown = call("post", "/convert", {"text": text}).json()
