@@ -82,6 +82,8 @@ def change_membership(
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
     before = _audit_values(membership)
+    if role not in (None, Membership.Role.MANAGER):
+        _keep_a_manager(actor, membership, "role")
     membership.role = role if role is not None else membership.role
     membership.tickets = tickets if tickets is not None else membership.tickets
     _check(membership)
@@ -108,6 +110,7 @@ def remove_within(*, actor: User | None, membership: Membership) -> None:
     """Removes a member like `remove_member`, but in the caller's transaction."""
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
+    _keep_a_manager(actor, membership)
     audit.record(
         actor=actor,
         verb="member.remove",
@@ -134,6 +137,25 @@ def lock_membership(membership: Membership) -> Membership:
         return rows.get(pk=membership.pk)
     except Membership.DoesNotExist:
         raise Refused("This membership no longer exists.") from None
+
+
+def _keep_a_manager(actor: User | None, membership: Membership, field: str | None = None) -> None:
+    """Raises Refused if the team has no manager without this membership, because its managers could not undo that.
+
+    A manager of a team above is also one of the team. Admins may leave a team without a manager.
+    """
+    if actor is None or actor.is_admin or membership.role != Membership.Role.MANAGER:
+        return
+    # With the locks, two managers cannot leave at the same time.
+    lineage = Tenant.objects.select_for_update(no_key=True).filter(pk__in=membership.tenant.lineage)
+    tenants = [tenant.pk for tenant in lineage.order_by("pk")]
+    others = Membership.objects.filter(tenant__in=tenants, role=Membership.Role.MANAGER, user__is_active=True)
+    if not others.exclude(pk=membership.pk).exists():
+        raise Refused(
+            f"{membership.tenant} would then have no manager. Make another member a manager first, or ask an"
+            " admin.",
+            field,
+        )
 
 
 def _check(membership: Membership) -> None:

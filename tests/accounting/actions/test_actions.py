@@ -161,6 +161,35 @@ def test_a_manager_changes_only_the_own_tenants_members(cast: Cast) -> None:
     actions.change_membership(actor=cast.charlie, membership=bobs(cast), role="member")  # a manager above
 
 
+def test_the_last_manager_of_a_team_cannot_leave_it_without_one(cast: Cast) -> None:
+    alices = cast.alice.memberships.get()
+    events = AuditEvent.objects.count()
+
+    def refused() -> None:
+        told = "Astro would then have no manager. Make another member a manager first, or ask an admin."
+        for role in ("member", "viewer"):
+            with pytest.raises(Refused) as error:
+                actions.change_membership(actor=cast.alice, membership=alices, role=role)
+            assert (str(error.value), error.value.field) == (told, "role")
+        with pytest.raises(Refused) as removal:
+            actions.remove_member(actor=cast.alice, membership=alices)
+        assert (str(removal.value), removal.value.field) == (told, None)
+
+    refused()
+    actions.change_membership(actor=cast.alice, membership=alices, role="manager", tickets=7)
+    gone = make.membership(make.user("gone"), cast.astro, role=Membership.Role.MANAGER)
+    User.objects.filter(pk=gone.user_id).update(is_active=False)
+    refused()
+    assert AuditEvent.objects.count() == events + 1
+    above = make.membership(cast.charlie, cast.uni, role=Membership.Role.MANAGER)
+    actions.change_membership(actor=cast.alice, membership=alices, role="member")
+    assert Membership.objects.get(pk=alices.pk).role == "member"
+    above.delete()
+    Membership.objects.filter(pk=alices.pk).update(role="manager")
+    actions.remove_member(actor=cast.ada, membership=alices)  # admins may
+    assert not Membership.objects.filter(pk=alices.pk).exists()
+
+
 def test_the_audit_trail_is_seen_by_managers_of_its_tenant(cast: Cast) -> None:
     actions.set_tickets(actor=cast.ada, tenant=cast.astro, tickets=7)
     (event,) = AuditEvent.objects.visible_to(cast.alice)
