@@ -10,6 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.forms.posting import tell
 from portal.fragments import render_page
+from portal.jobs.failure import cause_of
 from portal.pipelines.graph import draw
 from portal.pipelines.listing import label_of
 from portal.user_request import UserRequest
@@ -42,12 +43,24 @@ def pipeline(request: UserRequest, pk: int) -> HttpResponse:
         "chip": label_of(shown),
         "counts": _counts(shown),
         "graph": draw(steps, links),
-        "rows": [(step, _chip_of_step(step), [_need(need) for need in step.needs.all()]) for step in steps],
+        "rows": [
+            (step, _chip_of_step(step), [_need(need) for need in step.needs.all()], _cause(shown, step))
+            for step in steps
+        ],
         "yaml": definition_of(shown).to_yaml(),
         "may_change": Pipeline.objects.changeable_by(request.user).filter(pk=pk).exists(),
         "may_run_failed": ended and shown.state != Pipeline.State.SUCCEEDED,
     }
     return render_page(request, "pipelines/pipeline.html", context)
+
+
+def _cause(shown: Pipeline, step: PipelineStep) -> str:
+    """Returns in one line why a step failed, or was skipped."""
+    if step.state != PipelineStep.State.FAILED or step.job is None:
+        return step.reason
+    # A step's job has its cluster and specification, so neither is read for each step.
+    step.job.cluster, step.job.spec = shown.cluster, step.spec
+    return cause_of(step.job)
 
 
 @require_POST

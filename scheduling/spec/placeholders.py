@@ -66,6 +66,15 @@ def names_in(text: str, names: Collection[str]) -> set[str]:
     return {found["name"] for found in pattern(names).finditer(text) if found["name"]} if names else set()
 
 
+UNKNOWN = re.compile(r"(?<![${])\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}(?!\})", re.ASCII)
+
+
+def unknown_in(text: str, names: Collection[str]) -> list[str]:
+    """Returns the names that stand as `{name}` in the text but are not in `names`, so that `render` leaves them."""
+    found = (each["name"] for each in UNKNOWN.finditer(text))
+    return list(dict.fromkeys(name for name in found if name not in names))
+
+
 def text_of(value: Value) -> str:
     """Returns the value as variables and commands contain it."""
     if isinstance(value, bool):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ from scheduling.metrics.printed import LONGEST_NAME, NAME
 from scheduling.models import Cluster, Sweep, SweepMember
 from scheduling.models.ownership import require_changeable
 from scheduling.spec.job_spec import JobSpec, SpecError
+from scheduling.spec.members import INDEX
+from scheduling.spec.placeholders import unknown_in
 from scheduling.sweeps.commands import check_lengths, check_members, spec_of_member
 from scheduling.sweeps.parameters import Parameters, Values
 
@@ -72,10 +74,14 @@ class Rules:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a sweep would submit: the number of its members, and the first ones with their specifications."""
+    """What a sweep would submit: the number of its members, and the first ones with their specifications.
+
+    `notes` are sentences on what is allowed but seldom meant.
+    """
 
     size: int
     first: Sequence[tuple[Values, JobSpec]]
+    notes: Sequence[str]
 
 
 def preview_sweep(*, spec: JobSpec, parameters: Parameters) -> Preview:
@@ -84,7 +90,16 @@ def preview_sweep(*, spec: JobSpec, parameters: Parameters) -> Preview:
     first = [
         (values, spec_of_member(spec, index, values)) for index, values in enumerate(members[:PREVIEWED])
     ]
-    return Preview(len(members), first)
+    return Preview(len(members), first, list(_notes(spec, members)))
+
+
+def _notes(spec: JobSpec, members: Sequence[Values]) -> Iterator[str]:
+    names = [*members[0], INDEX]
+    for name in unknown_in("\n".join([spec.command, *(role.command for role in spec.roles)]), names):
+        yield f"{{{name}}} is no parameter of this sweep, so it stays in the command as it is."
+    different = {tuple(map(repr, values.values())) for values in members}
+    if members[0] and len(different) < len(members):
+        yield f"Only {fixed(len(different))} of the {fixed(len(members))} members have different parameters."
 
 
 @fetches_code

@@ -1631,6 +1631,7 @@ class SweepPreview(TypedDict):
 
     size: int
     first: list[PreviewedSweepMember]
+    notes: list[str]
 
 
 class Tables(TypedDict):

@@ -76,7 +76,7 @@ def preview(request: ApiRequest, new: schemas.NewSweepPreview) -> dict[str, Any]
     first = [
         {"parameters": values, "name": spec.name, "command": spec.command} for values, spec in found.first
     ]
-    return {"size": found.size, "first": first}
+    return {"size": found.size, "first": first, "notes": found.notes}
 
 
 @router.get("/sweeps/{int:sweep_id}", response=schemas.SweepInFull, url_name="sweep")

@@ -173,3 +173,4 @@ class SweepPreview(Schema):
 
     size: int
     first: list[PreviewedSweepMember]
+    notes: list[str] = Field(description="What is allowed but seldom meant, such as an unknown `{name}`.")

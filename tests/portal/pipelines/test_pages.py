@@ -12,10 +12,11 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounting.core.clock import now_from_database
 from accounting.models import Membership
 from portal.pipelines.graph import columns_of, draw, ranks_of
 from portal.submit.fields import Fields, digest
-from scheduling.models import Pipeline
+from scheduling.models import Job, Pipeline
 from scheduling.pipelines.actions import cancel_pipeline
 from tests.make import membership, user
 from tests.portal.scene import Scene
@@ -101,6 +102,18 @@ def test_the_page_shows_the_graph_and_each_step(scene: Scene, bob: Client) -> No
     assert "digits-prepare" in listed
     assert "supernova-next" not in listed
     assert "1 not submitted, 1 submitted" in text_of_page(bob.get("/pipelines/"))
+
+
+def test_a_failed_step_says_why(scene: Scene, bob: Client) -> None:
+    pipeline = step(make(scene.world))
+    first = pipeline.steps.select_related("job").first()
+    assert first is not None
+    assert first.job is not None
+    Job.objects.filter(pk=first.job_id).update(
+        state=Job.State.FAILED, ended_at=now_from_database(), exit_code=137
+    )
+    step(pipeline)
+    assert "SIGKILL" in text_of_page(bob.get(f"/pipelines/{pipeline.pk}/"))
 
 
 def test_cancelling_and_running_again(scene: Scene, bob: Client) -> None:

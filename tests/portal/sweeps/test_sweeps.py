@@ -354,6 +354,9 @@ def test_the_api_creates_previews_and_pages(scene: Scene, bob: Client) -> None:
         content_type="application/json",
     )
     assert (shown.status_code, shown.json()["size"], len(shown.json()["first"])) == (200, 9, 5)
+    assert shown.json()["notes"] == [
+        "{lr} is no parameter of this sweep, so it stays in the command as it is."
+    ]
     keyed = {"content_type": "application/json", "headers": {"Idempotency-Key": "k"}}
     made, again = (bob.post(API, json.dumps(new), **keyed) for _ in range(2))
     assert made.status_code == 201, made.content

@@ -78,6 +78,15 @@ def test_a_preview_shows_the_first_members_and_what_is_wrong() -> None:
     shown = preview_sweep(spec=spec(command="go {lr}"), parameters=LR)
     assert shown.size == 3
     assert [made.command for _, made in shown.first] == ["go 0.1", "go 0.01", "go 0.001"]
+    assert not shown.notes
+    doubtful = preview_sweep(
+        spec=spec(command="go {rate} ${lr} {{lr}} {index} {1,2}"),
+        parameters=Parameters("grid", grid={"lr": [1, 1]}),
+    )
+    assert doubtful.notes == [
+        "{rate} is no parameter of this sweep, so it stays in the command as it is.",
+        "Only 1 of the 2 members have different parameters.",
+    ]
     with pytest.raises(SpecError, match="variables"):
         preview_sweep(spec=spec(variables={"lr": "1"}), parameters=LR)
     long = "x" * 19_990 + "{v}" * 3

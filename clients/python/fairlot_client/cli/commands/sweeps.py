@@ -103,8 +103,10 @@ def create(
     described = {name: options.pop(name) for name in ("grid", "random", "rows", "count", "seed")}
     parameters = parameters_of(**described)
     spec, place = spec_with_code(app, file=file, command=command, options=options, uploads=not check)
+    answer = app.client.preview_sweep(spec=spec, parameters=parameters)
+    for note in answer["notes"]:
+        talk(note)
     if check:
-        answer = app.client.preview_sweep(spec=spec, parameters=parameters)
         talk(f"{answer['size']} members. The first ones:")
         show_rows(app, answer["first"], [("NAME", "name"), ("COMMAND", "command")], name="name")
         return
