@@ -82,7 +82,7 @@ class TestAgainstThePortal:
                 "workers: must be a whole number",
             ),
             (lambda it: it.submit_job(spec=SPEC | {"gpus_per_worker": 64}), Conflict, "can never run"),
-            (lambda it: it.get_job(2**40), NotFound, "Nothing exists"),
+            (lambda it: it.get_job(2**40), NotFound, "There is no job"),
         ],
     )
     def test_errors_say_what_is_wrong(
@@ -203,7 +203,7 @@ class TestTryingAgain:
         assert all(0 <= pause <= LONGEST_PAUSE for pause in network.pauses)
 
     def test_a_repeated_delete_that_finds_nothing_has_succeeded(self) -> None:
-        gone = httpx2.Response(404, json={"detail": "Nothing exists"})
+        gone = httpx2.Response(404, json={"detail": "There is no job"})
         assert Network(httpx2.ReadTimeout("late"), gone).client().remove_limit(1) is None
         with pytest.raises(NotFound):  # the first request was refused before it could delete
             Network(httpx2.Response(503), gone).client().remove_limit(1)
