@@ -12,7 +12,7 @@ from accounting import actions
 from accounting.actions.memberships import find_user
 from accounting.actions.tenants import check_tickets
 from accounting.core.name_order import by_name
-from accounting.models import Tenant
+from accounting.models import Membership, Tenant
 from portal.administration.member_usage import TeamMembersUsage
 from portal.administration.place import MEMBERS, Place, of_team, posted_to, show_part
 from portal.administration.team_forms import NewMemberFromList
@@ -95,6 +95,8 @@ def preview_member(request: UserRequest, place: Place, tenant: Tenant, pk: int) 
     context = {
         "change": change,
         "member": member,
+        "role": form.cleaned_data["role"],
+        "role_after": Membership.Role(form.cleaned_data["role"]).label,
         "part_before": member.tickets / (member.tickets + others),
         "part_after": tickets / (tickets + others),
         **previewed(form, preview(change)),

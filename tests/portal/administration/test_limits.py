@@ -111,6 +111,24 @@ def test_other_tickets_of_a_member_are_previewed_before_they_are_saved(
     assert entitled[leaf, legend.generations.index(scene.people.v100.pk)] == pytest.approx(1.5)
 
 
+def test_the_preview_of_a_member_names_what_changes_and_nothing_else(scene: Scene, browser_of) -> None:
+    url = f"/team/astro/members/{scene.membership.pk}/preview/"
+
+    def told(role: str, tickets: str) -> str:
+        page = shown(browser_of(scene.people.alice).post(url, {"role": role, "tickets": tickets}))
+        return re.sub(r"\s+", " ", page.split("<h1>Preview</h1>")[1].split("</header>")[0])
+
+    role = "bob will have the role Viewer instead of Member in the team Astro."
+    only_role, only_tickets, both = told("viewer", "50"), told("member", "300"), told("viewer", "300")
+    assert role in only_role
+    assert "tickets" not in only_role
+    assert "tickets in the team Astro instead of 50." in only_tickets
+    assert "the role" not in only_tickets
+    assert role in both
+    assert "tickets in the team Astro instead of 50." in both
+    assert "You changed neither the role nor the tickets of bob in the team Astro." in told("member", "50")
+
+
 def test_only_managers_of_a_team_preview_limits_of_its_members(scene: Scene, browser_of) -> None:
     url = f"/team/astro/members/{scene.membership.pk}/preview/"
     form = {"role": "member", "tickets": "300"}
