@@ -19,6 +19,11 @@ from scheduling.models import Job, Sweep
 MOST_WAITS = 500  # events in one transaction; the next run of the task continues
 
 
+def quoted(work: Job | Sweep) -> str:
+    """Returns the name of a job or sweep as a sentence has it, because names are words too, such as "never opens"."""
+    return f"“{work.name}”"
+
+
 def event_of_end(job: Job, said: str) -> NotificationEvent | None:
     """Returns the unsaved event that says how a job ended. None for a replica, which its service replaces.
 
@@ -35,7 +40,7 @@ def event_of_end(job: Job, said: str) -> NotificationEvent | None:
         actor_name=str(job.end_detail.get("user") or "") if job.end_code else "",
         job_id=job.pk,
         is_part=job.sweep_id is not None,
-        title=f"{job.name} {'failed' if is_failed else job.get_state_display().lower()}",
+        title=f"{quoted(job)} {'failed' if is_failed else job.get_state_display().lower()}",
         text=said,
         path=page_of(job),
     )
@@ -54,8 +59,8 @@ def announce_warning(job: Job, what: str, said: str, *, key: str, path: str = ""
         tenant=job.tenant,
         concerns=sorted({job.owner_id, *managers.values_list("user_id", flat=True)}),
         job_id=job.pk,
-        title=f"{what}: {job.name}",
-        text=f"The job {job.name} of {job.owner.get_username()} in {job.tenant.name} is running. {said}.",
+        title=f"{what}: {quoted(job)}",
+        text=f"The job {quoted(job)} of {job.owner.get_username()} in {job.tenant.name} is running. {said}.",
         path=path or page_of(job),
     )
 
@@ -68,7 +73,7 @@ def announce_to_owner(job: Job, what: str, said: str, *, key: str) -> None:
         tenant=job.tenant,
         concerns=[job.owner_id],
         job_id=job.pk,
-        title=f"{what}: {job.name}",
+        title=f"{what}: {quoted(job)}",
         text=f"{said}.",
         path=page_of(job),
     )
@@ -82,7 +87,7 @@ def announce_end_of_sweep(sweep: Sweep) -> None:
         f"sweep:{sweep.pk}:{sweep.ended_at and sweep.ended_at.isoformat()}",
         tenant=sweep.tenant,
         concerns=[sweep.owner_id],
-        title=f"Sweep {sweep.name} {sweep.get_state_display().lower()}",
+        title=f"Sweep {quoted(sweep)} {sweep.get_state_display().lower()}",
         text=f"All members of the sweep have ended: {', '.join(counts)}." if counts else "",
         path=f"/sweeps/{sweep.pk}/",
     )
@@ -125,7 +130,7 @@ def _event_of_wait(job: Job, minutes: int) -> NotificationEvent:
         job_id=job.pk,
         is_part=job.sweep_id is not None,
         waited_minutes=minutes,
-        title=f"{job.name} has waited for {minutes_or_hours(minutes * 60)}",
+        title=f"{quoted(job)} has waited for {minutes_or_hours(minutes * 60)}",
         text=f"The job waits for {counted(job.gpus, 'GPU')}. Its page says why, and what would help.",
         path=page_of(job),
     )

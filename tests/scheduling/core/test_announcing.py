@@ -35,14 +35,14 @@ def test_a_job_announces_its_end_to_its_owner_once(lab: World) -> None:
     assert events() == []
     for _ in range(2):
         lab.see(lab.lease(job), Phase.ENDED, end=End.FAILED, exit_code=3, ended_age=0.0)
-    assert events() == [(EventKind.JOB_FAILED, "train failed", [bob.pk], "")]
+    assert events() == [(EventKind.JOB_FAILED, "“train” failed", [bob.pk], "")]
     assert NotificationEvent.objects.get().path == f"/jobs/{job.pk}/"
 
 
 def test_an_end_names_who_cancelled(lab: World) -> None:
     job = lab.submit(lab.people.bob, lab.people.astro, name="train")
     cancel_job(actor=lab.people.alice, job=job)
-    assert events() == [(EventKind.JOB_ENDED, "train cancelled", [lab.people.bob.pk], "alice")]
+    assert events() == [(EventKind.JOB_ENDED, "“train” cancelled", [lab.people.bob.pk], "alice")]
 
 
 def test_a_wait_is_announced_once_for_each_attempt_and_time(lab: World) -> None:
@@ -51,7 +51,7 @@ def test_a_wait_is_announced_once_for_each_attempt_and_time(lab: World) -> None:
     Job.objects.filter(pk=waits.pk).update(created_at=F("created_at") - timedelta(minutes=61))
     assert [announce_waits(), announce_waits()] == [1, 0]
     assert events(job_id=waits.pk) == [
-        (EventKind.JOB_WAITING, "long has waited for 60 min", [lab.people.bob.pk], "")
+        (EventKind.JOB_WAITING, "“long” has waited for 60 min", [lab.people.bob.pk], "")
     ]
     Job.objects.filter(pk=waits.pk).update(epoch=1)
     tasks.announce_waits()
