@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import html as html_module
 
+import pytest
+
 from accounting.actions import set_budget
 from accounting.models import AuditEvent, Budget
 from tests.portal.scene import Scene
@@ -100,6 +102,16 @@ def test_another_amount_keeps_what_is_not_given(scene: Scene, browser_of) -> Non
     budget = Budget.objects.get()
     assert (budget.amount, budget.percentages, budget.by_forecast) == (7, [50, 90], False)
     assert budget.webhook_url == url
+
+
+@pytest.mark.parametrize(("host", "ways"), [("", "by the bell, as"), ("mail", "by the bell and by mail, as")])
+def test_the_page_says_how_managers_are_warned(
+    scene: Scene, browser_of, settings, host: str, ways: str
+) -> None:
+    settings.EMAIL_HOST = host
+    page = browser_of(scene.people.alice).get("/team/astro/budgets/").content.decode()
+    assert f"Fairlot sends its warnings to the team&#x27;s managers {ways}".replace("&#x27;", "'") in page
+    assert ("no mail server is configured" in page) is (not host)
 
 
 def test_the_key_is_shown_to_admins_and_to_the_user_who_set_the_address(scene: Scene, browser_of) -> None:
