@@ -11,6 +11,7 @@ from accounting.models import Tenant
 from portal.forms.fields import Choice, Row, Switch, Whole
 from portal.forms.form import Form
 from scheduling.idle.actions import IdleRules
+from scheduling.idle.preview import Effect
 from scheduling.models import Cluster, IdleRule
 
 AS_ABOVE = "above"
@@ -29,6 +30,7 @@ class IdleRuleForm(Form):
     grace_minutes = Whole("Time between the warning and the action, minutes")
     snooze_hours = Whole("Longest time that users may snooze a warning, hours")
     services = Switch("Also warn about idle service replicas")
+    effect: Effect | None = None  # what the posted rule would do now, if the user asked for a preview
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from scheduling.models import GpuUse, Job
 class IdleUse:
     """The measured GPU use of an unfinished job, and the idle rule that applies to it.
 
-    The rule is in `terms`, which is None if no rule applies.
+    The rule is in `terms`, which is None if no rule applies. `why_none` then says why, unless the GPUs are in use.
     """
 
     use: GpuUse
@@ -29,6 +29,7 @@ class IdleUse:
     is_snoozed: bool = False
     # Latest time until which the job can be snoozed; None if it cannot be snoozed any more.
     snooze_ends: datetime | None = None
+    why_none: str = ""
 
     @property
     def is_idle(self) -> bool:
@@ -63,7 +64,8 @@ def _idle_use(use: GpuUse, rules: IdleRules | None, now: datetime) -> IdleUse:
     terms = rules.terms_of(use.job) if rules and use.idle_since else None
     idle = idleness_of(use)
     if terms is None:
-        return IdleUse(use, None, is_present, is_of_this_attempt=idle.is_of_this_attempt)
+        why = rules.why_none(use.job) if rules and use.idle_since else ""
+        return IdleUse(use, None, is_present, is_of_this_attempt=idle.is_of_this_attempt, why_none=why)
     ends = idle.snooze_ends(terms, now)
     return IdleUse(
         use=use,

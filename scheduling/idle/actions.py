@@ -3,7 +3,7 @@ warnings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from datetime import timedelta as td
@@ -33,8 +33,6 @@ WHAT_FOLLOWS: dict[str, Step] = {
     IdleRule.Action.PREEMPTIBLE: Step.PREEMPTIBLE,
     IdleRule.Action.STOP: Step.STOP,
 }
-# Without sessions, which have their own idle timeout.
-KINDS = (Job.Kind.TRAINING, Job.Kind.REPLICA)
 LONGEST_SNOOZE_HOURS = 366 * 24
 FIELDS = ("action", "after_minutes", "grace_minutes", "snooze_hours", "services")
 
@@ -66,17 +64,12 @@ def set_idle_rule(
     require(actor, "idle_rule.set")
     if tenant is not None and cluster is not None:
         raise Refused("Choose a team or a cluster, not both.", "cluster")
-    check_choice("action", action, IdleRule.Action.values, "action")
-    for field, minutes in (("after_minutes", after_minutes), ("grace_minutes", grace_minutes)):
-        if not 1 <= minutes <= LONGEST_MINUTES:
-            raise Refused(f"Must be from 1 to {LONGEST_MINUTES} minutes.", field)
-    if not 0 <= snooze_hours <= LONGEST_SNOOZE_HOURS:
-        raise Refused(f"The longest snooze must be from 0 to {LONGEST_SNOOZE_HOURS} hours.", "snooze_hours")
     held = IdleRule.objects.select_for_update(of=("self",)).filter(tenant=tenant, cluster=cluster).first()
     before = _told(held) if held else {}
     rule = held or IdleRule(tenant=tenant, cluster=cluster)
     rule.action, rule.services, rule.snooze_hours = action, services, snooze_hours
     rule.after_minutes, rule.grace_minutes = after_minutes, grace_minutes
+    check_rule(rule)
     with refused_if_taken("Somebody else has just set this rule. Check the rule and try again.", "action"):
         rule.save()
     audit.record(
@@ -88,6 +81,16 @@ def set_idle_rule(
         after=_told(rule),
     )
     return rule
+
+
+def check_rule(rule: IdleRule) -> None:
+    """Raises Refused, with the name of the field, if a value of the rule is invalid."""
+    check_choice("action", rule.action, IdleRule.Action.values, "action")
+    for field in ("after_minutes", "grace_minutes"):
+        if not 1 <= getattr(rule, field) <= LONGEST_MINUTES:
+            raise Refused(f"Must be from 1 to {LONGEST_MINUTES} minutes.", field)
+    if not 0 <= rule.snooze_hours <= LONGEST_SNOOZE_HOURS:
+        raise Refused(f"The longest snooze must be from 0 to {LONGEST_SNOOZE_HOURS} hours.", "snooze_hours")
 
 
 @transaction.atomic(durable=True)
@@ -122,7 +125,11 @@ class IdleRules:
 
     @classmethod
     def read(cls) -> Self:
-        rules = list(IdleRule.objects.select_related("tenant", "cluster"))
+        return cls.of(IdleRule.objects.select_related("tenant", "cluster"))
+
+    @classmethod
+    def of(cls, found: Iterable[IdleRule]) -> Self:
+        rules = list(found)
         return cls(
             of_tenants={rule.tenant_id: rule for rule in rules if rule.tenant_id is not None},
             of_clusters={rule.cluster_id: rule for rule in rules if rule.cluster_id is not None},
@@ -144,21 +151,12 @@ class IdleRules:
     def terms_of(self, job: Job) -> Terms | None:
         """Returns the values of the idle rule that applies to a job; None if the job gets no idle warnings.
 
-        A job gets no idle warnings in these cases:
-
-        - No rule applies, or the action of the rule is to do nothing.
-        - The rule makes jobs preemptible, and the job is preemptible already.
-        - The job is a replica, and the rule does not include services.
-        - Idle rules do not cover jobs of this kind.
+        `why_none` says in which cases a job gets none.
         """
         rule = self.rule_of(job.tenant, job.cluster_id)
-        if rule is None or rule.action == IdleRule.Action.NOTHING or job.kind not in KINDS:
+        if rule is None or self.why_none(job):
             return None
-        if rule.action == IdleRule.Action.PREEMPTIBLE and job.preemptible:
-            return None  # a preemptible job keeps no GPUs from others
         is_replica = job.kind == Job.Kind.REPLICA
-        if is_replica and not rule.services:
-            return None
         return Terms(
             after=td(minutes=rule.after_minutes),
             grace=td(minutes=rule.grace_minutes),
@@ -166,6 +164,21 @@ class IdleRules:
             # A service would replace a stopped replica, so replicas are only warned about.
             then=Step.NOTHING if is_replica else WHAT_FOLLOWS.get(rule.action, Step.NOTHING),
         )
+
+    def why_none(self, job: Job) -> str:
+        """Returns why the job gets no idle warnings, worded for its readers; empty if it gets some."""
+        rule = self.rule_of(job.tenant, job.cluster_id)
+        if job.kind == Job.Kind.SESSION:
+            return "idle rules leave out sessions, which have their own idle timeout"
+        if rule is None:
+            return "no idle rule is set"
+        if rule.action == IdleRule.Action.NOTHING:
+            return "the idle rule does nothing"
+        if rule.action == IdleRule.Action.PREEMPTIBLE and job.preemptible:
+            return "the idle rule leaves out preemptible jobs, which keep no GPUs from others"
+        if job.kind == Job.Kind.REPLICA and not rule.services:
+            return "the idle rule leaves out replicas of services"
+        return ""
 
 
 def idleness_of(use: GpuUse) -> Idleness:

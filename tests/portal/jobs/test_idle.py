@@ -148,6 +148,9 @@ def test_users_see_idle_gpus_of_their_teams_and_operators_see_all(
         "bob": (True, False), "alice": (True, False), "charlie": (False, True), "olga": (True, True),
     }  # fmt: skip
     assert scene.other.name not in text(browser_of(people.olga), f"{PAGE}?team=astro")
+    assert "no idle rule" not in text(browser_of(people.olga), PAGE)
+    IdleRule.objects.update(action="nothing")
+    assert "the idle rule does nothing" in text(browser_of(people.olga), PAGE)
     told = browser_of(people.charlie).get("/api/v1/idle").json()
     assert [one["job"] for one in told] == [scene.other.pk]
     assert [one["team"] for one in browser_of(people.olga).get("/api/v1/idle?team=uni").json()] == [
@@ -251,6 +254,39 @@ def test_rules_are_set_for_all_for_a_cluster_and_for_teams(scene: Scene, browser
     posted = browser_of(scene.people.alice).post("/admin/settings/idle/", FIELDS)
     assert posted.status_code == 404, "managers set no rules"
     assert 'value="20"' in text(ada, "/admin/settings/")
+
+
+def test_a_rule_says_before_it_is_set_whom_it_would_warn_or_stop(
+    scene: Scene, warned: Job, browser_of
+) -> None:
+    idle(scene, scene.other)  # not warned yet
+    olga, running = browser_of(scene.people.olga), Job.objects.filter(state="running").count()
+    everybody = IdleRule.objects.get()
+
+    def told(url: str, **changes: str) -> str:
+        answer = olga.post(url, FIELDS | {"preview": "1"} | changes)
+        assert answer.status_code == 200
+        return " ".join(answer.content.decode().replace("\N{NO-BREAK SPACE}", " ").split())
+
+    url = "/admin/settings/idle/"
+    stop = told(url, action="stop")
+    assert f"{running} running jobs would follow this rule now, 2 of them with idle GPUs." in stop
+    assert "would at once warn 1 and stop 0 that have been warned before." in stop
+    assert "Nothing is saved yet." in stop
+    GpuUse.objects.filter(job=warned).update(idle_warned=45 * MINUTE)
+    GpuUse.objects.filter(job=warned).update(warned_at=now_from_database() - 45 * MINUTE)
+    assert "warn 1 and stop 1 that has been warned before." in told(url, action="stop")
+    assert "warn 1 and make 1 preemptible that has" in told(url, action="preemptible")
+    assert "would at once warn 1. Nothing" in told(url, action="warn")
+    assert "would at once warn 0. Nothing" in told(url, action="warn", after_minutes="300")
+    assert "No running job would follow this rule now." in told(url, action="nothing")
+    team = {"action": "stop", "tenant": str(scene.people.bio.pk)}
+    assert "1 running job would follow this rule now, 1 of them" in told("/admin/settings/idle/team/", **team)
+    for wrong in ({"action": "above"}, {"after_minutes": "0"}):
+        assert olga.post(url, FIELDS | {"preview": "1"} | wrong).status_code == 422
+    assert list(IdleRule.objects.values()) == [
+        row for row in IdleRule.objects.filter(pk=everybody.pk).values() if row["action"] == "stop"
+    ]
 
 
 def test_the_api_sets_reads_and_removes_rules(scene: Scene, browser_of) -> None:

@@ -362,6 +362,31 @@ def test_sessions_have_their_own_clock_and_replicas_are_left_alone_unless_the_ru
     assert terms is None or terms.then is Step.NOTHING
 
 
+def test_a_job_without_idle_warnings_has_a_reason(lab: World) -> None:
+    job = start(lab)
+
+    def why() -> str:
+        rules = IdleRules.read()
+        reason = rules.why_none(job)
+        assert (rules.terms_of(job) is None) is bool(reason)
+        return reason
+
+    assert why() == "no idle rule is set"
+    rule()
+    assert why() == ""
+    job.kind = Job.Kind.SESSION  # not stored
+    assert why() == "idle rules leave out sessions, which have their own idle timeout"
+    job.kind = Job.Kind.REPLICA
+    assert why() == "the idle rule leaves out replicas of services"
+    job.kind = Job.Kind.TRAINING
+    rule(action="nothing")
+    assert why() == "the idle rule does nothing"
+    rule(action="preemptible")
+    assert why() == ""
+    job.preemptible = True
+    assert why() == "the idle rule leaves out preemptible jobs, which keep no GPUs from others"
+
+
 def test_jobs_that_no_longer_run_are_left_alone(lab: World) -> None:
     rule()
     job = start(lab)
