@@ -19,7 +19,7 @@ def facts_of(request: Request) -> list[tuple[str, Value]]:
     what = f" ({words.say(extended, extended.granted)})" if extended else ""
     found: list[tuple[str, Value]] = [
         ("Team", request.tenant.name),
-        ("Requested change", f"{words.say(request, request.wanted)}{what}"),
+        ("Requested change", f"{words.asks(request)}{what}"),
         ("Requested end", _moment(request.until)),
         ("Requested by", request.asked_by.get_username()),
         ("Reason for the request", request.reason),

@@ -38,6 +38,14 @@ class Words:
                 return self._limit(request, told)
         return f"more time for request {request.extends_id}"
 
+    def asks(self, request: Request) -> str:
+        """Returns one line of text that describes what `request` asks for. While it is open, also says the value now:
+        "100 → 200 tickets"."""
+        wanted = self.say(request, request.wanted)
+        if request.kind == Request.Kind.TICKETS and request.state == Request.State.OPEN:
+            return f"{number(request.tenant.tickets)} → {wanted}"
+        return wanted
+
     def _limit(self, request: Request, told: Mapping[str, Any]) -> str:
         names = ("kind", "each_user", "period", "days", "at_limit")
         quota = Quota(

@@ -55,7 +55,9 @@ def requests(request: UserRequest) -> HttpResponse:
     """Lists the requests that the user may see. By default, open requests come first."""
     page = Paginator(SORTING.order(seen_by(request), request.GET), A_PAGE).get_page(request.GET.get("page"))
     words = Words.of(page.object_list)
-    rows = [(one, words.say(one, one.granted or one.wanted)) for one in page.object_list]
+    rows = [
+        (one, words.say(one, one.granted) if one.granted else words.asks(one)) for one in page.object_list
+    ]
     sort = SORTING.chosen(request.GET)
     context = {"page": page, "rows": rows, "teams": managed(request), "sort": sort}
     return render(request, "requests/list.html", context)
@@ -81,7 +83,7 @@ def one_page(
     manages = managed(request).filter(pk=one.tenant_id).exists()
     context: dict[str, Any] = {
         "one": one,
-        "wanted": words.say(one, one.wanted),
+        "wanted": words.asks(one),
         "granted": words.say(one, one.granted) if one.granted is not None else "",
         "may_answer": may_answer,
         "may_withdraw": is_open and manages,

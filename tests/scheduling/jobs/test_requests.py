@@ -590,7 +590,7 @@ class TestMail:
             "alice has made a request, which an operator can grant or decline.",
             "",
             "Team: Astro",
-            "Requested change: 300 tickets",
+            "Requested change: 100 → 300 tickets",
             "Requested end: Monday, 1 June 2099, 22:00:00 CEST",
             "Requested by: alice",
             "Reason for the request: a deadline",
