@@ -18,6 +18,7 @@ from accounting.actions.quotas import find
 from accounting.actions.requests import decline_request, withdraw_request
 from accounting.actions.tenants import check_tickets
 from accounting.core.errors import Refused
+from accounting.core.wording import number
 from accounting.models import Request
 from accounting.notifications.request_words import Words
 from portal.access import managed, posted_from
@@ -93,6 +94,8 @@ def one_page(
         "decline": DeclineForm("decline").or_posted(posted),
         "extend": Why("extend").or_posted(posted),
     }
+    if is_open and one.kind == Request.Kind.LIMIT:
+        context["limit_now"] = _limit_now(one)
     if context["shows_preview"]:
         context["previewed"] = words.say(one, changed or one.wanted)
         try:
@@ -100,6 +103,15 @@ def one_page(
         except Refused:  # the request's user or generation does not exist any more; approving reports that
             context["rows"] = []
     return show(request, "requests/request.html", context, posted=posted)
+
+
+def _limit_now(one: Request) -> str:
+    """Returns the value of the limit that the request would replace."""
+    try:
+        held = find(quota_of(one.tenant, one.wanted))
+    except Refused:  # its user or generation does not exist any more
+        held = None
+    return f"{number(float(held.limit))} {held.what()}" if held else "no such limit"
 
 
 def _change(one: Request, values: Mapping[str, Any]) -> Change:

@@ -38,7 +38,7 @@ def tomorrow() -> str:
 @pytest.mark.parametrize(
     ("kind", "form", "said"),
     [
-        ("tickets", {"tickets": "300"}, "300 tickets"),
+        ("tickets", {"tickets": "300"}, "100 → 300 tickets"),
         (
             "limit",
             LIMIT,
@@ -94,6 +94,22 @@ def test_an_operator_sees_what_it_would_do_changes_it_or_says_no(scene: Scene, b
     assert Tenant.objects.get(slug="astro").tickets == 120
     again = olga.post(f"{path}decline/", {"answer": "no"})
     assert "This request was already approved by olga." in shown(again)
+
+
+def test_an_open_request_for_a_limit_says_its_value_now(scene: Scene, browser_of) -> None:
+    alice, olga = browser_of(scene.people.alice), browser_of(scene.people.olga)
+
+    def asked(limit: str) -> str:
+        form = LIMIT | {"limit": limit, "reason": "a deadline"}
+        assert alice.post("/team/astro/ask/limit/", form).status_code == 302
+        return f"/requests/{Request.objects.latest('pk').pk}/"
+
+    first = asked("50")
+    for reader in (alice, olga):
+        assert "<dt>Limit now</dt><dd>no such limit</dd>" in shown(reader.get(first))
+    assert olga.post(f"{first}approve/", {"limit": "50", "until": ""}).status_code == 302
+    assert "Limit now" not in shown(alice.get(first)), "it is answered"
+    assert "<dt>Limit now</dt><dd>50 GPU-hours" in shown(olga.get(asked("70")))
 
 
 def test_a_refusal_keeps_what_was_typed(scene: Scene, browser_of) -> None:
