@@ -47,7 +47,7 @@ class DrainForm(Form):
         initial=DrainMode.FINISH,
         widget=RadioSelect,
         help_text="A stopped job can save a checkpoint in its grace period. It then waits in the "
-        "queue and continues on other nodes.",
+        "queue until other nodes have room for it.",
     )
     deadline = Moment(
         "Deadline",

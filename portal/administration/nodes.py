@@ -32,8 +32,8 @@ from scheduling.models import Cluster, IdleRule, Node
 
 # The message about the node's running jobs that the operator reads after a drain, by mode.
 DRAINS = {
-    DrainMode.NOW: "Running jobs are being stopped and will continue on other nodes.",
-    DrainMode.DEADLINE: "Running jobs may stay until the deadline and then continue on other nodes.",
+    DrainMode.NOW: "Running jobs are being stopped, and wait until other nodes have room for them.",
+    DrainMode.DEADLINE: "Running jobs may stay until the deadline, and then wait until other nodes have room for them.",
     DrainMode.FINISH: "Running jobs stay until they end.",
 }
 # How many GPUs of a node jobs hold now; a drained node whose GPUs are held is draining.

@@ -51,6 +51,8 @@ class Consequences:
     services: list[ReplicasLost]
     reservations: list[ReservedThere]
     capacity: list[CapacityLeft]
+    stuck: list[Job]  # jobs on the nodes that could continue on no other node
+    keeps_nodes: bool  # whether some node of the cluster stays in use
 
 
 def consequences_of(nodes: Sequence[Node], jobs: DrainedJobs, reader: User) -> Consequences:
@@ -71,7 +73,13 @@ def consequences_of(nodes: Sequence[Node], jobs: DrainedJobs, reader: User) -> C
         seen.select_related("tenant", "owner", "service").defer("spec").order_by("pk")[:MOST_LISTED]
     )
     return Consequences(
-        listed, len(stranded) - len(listed), _lost(jobs), _reserved(chosen, reader), _capacity(in_use, chosen)
+        stranded=listed,
+        more=len(stranded) - len(listed),
+        services=_lost(jobs),
+        reservations=_reserved(chosen, reader),
+        capacity=_capacity(in_use, chosen),
+        stuck=[one.job for one in jobs.seen if not _fits(one.job, left)],
+        keeps_nodes=bool(left),
     )
 
 

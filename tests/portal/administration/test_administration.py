@@ -220,6 +220,9 @@ def test_several_nodes_are_chosen_looked_at_drained_and_returned(scene, browser_
     page = " ".join(olga.get(path).content.decode().split())
     for told in ("2 of ", "supernova", "bob", "1 job in total", "Drain 2 nodes"):
         assert told in page, told
+    nobody = "This drain leaves no node of the cluster lab in use."
+    every = "&".join(f"node={one.pk}" for one in scene.world.cluster.nodes.all())
+    assert (nobody in page, nobody in olga.get(f"{start}?{every}").content.decode()) == (False, True)
     refused = olga.post(path, {"reason": " ", "mode": "finish"})
     assert (refused.status_code, "Give a reason" in refused.content.decode()) == (422, True)
     assert olga.post(start, {"reason": "fan", "mode": "finish"}).status_code == 422  # no node is chosen

@@ -125,7 +125,10 @@ def test_a_job_on_a_node_that_is_drained_says_why_and_until_when(scene: Scene, b
     drain_node(actor=scene.people.ada, node=node, reason="new fan", mode=DrainMode.DEADLINE, deadline=at)
     for tab in (page, f"{page}events/", f"{page}log/"):
         said = text_of(bob.get(tab))
-        stop = "Jobs on this node will be stopped and continue on other nodes. Time of the stop: 1 Jan 2100 00:00:00"
+        stop = (
+            "Jobs on this node will be stopped, and wait until other nodes have room for them."
+            " Time of the stop: 1 Jan 2100 00:00:00"
+        )
         assert f"{told} {stop}" in said, tab
     drain_node(actor=scene.people.ada, node=node, reason="new fan", mode=DrainMode.NOW)
     assert told not in text_of(bob.get(page)), "it is stopping already"

@@ -299,6 +299,21 @@ def test_a_preview_names_the_waiting_jobs_that_would_lose_their_only_nodes() -> 
     assert [job.owner for job in left_by(lab, "v100-1").stranded] == [cast.bob], "it is drained already"
 
 
+def test_a_preview_names_the_running_jobs_that_could_continue_nowhere() -> None:
+    lab = world(v100=4, a100=4)
+    cast = lab.people
+    bound = lab.submit(cast.bob, cast.astro, gpus=4, generations=["V100"])
+    lab.fill()
+    lab.carry_out()
+    one, both = left_by(lab, "v100-0"), left_by(lab, "v100-0", "a100-0")
+    assert ([job.pk for job in one.stuck], one.keeps_nodes) == ([bound.pk], True)
+    assert ([job.pk for job in both.stuck], both.keeps_nodes) == ([bound.pk], False)
+    Job.objects.filter(pk=bound.pk).update(generation_ids=[])
+    assert left_by(lab, "v100-0").stuck == [], "it could continue on the A100s"
+    drain_nodes(actor=cast.olga, nodes=list(lab.cluster.nodes.filter(name="a100-0")), reason="x")
+    assert not left_by(lab, "v100-0").keeps_nodes
+
+
 def test_a_preview_hides_the_names_of_jobs_that_the_reader_may_not_see() -> None:
     lab = world(v100=4)
     lab.submit(lab.people.bob, lab.people.astro, gpus=4)
