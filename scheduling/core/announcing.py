@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import CharField, Exists, OuterRef, Q, Value
@@ -14,13 +14,13 @@ from accounting.models import Membership, NotificationEvent, NotificationRule
 from accounting.models.notifications import USUAL_WAIT, WAITS, EventKind
 from accounting.notifications.events import announce, announce_all
 from scheduling.core.event_texts import minutes_or_hours
-from scheduling.models import Job, Sweep
+from scheduling.models import Job, Service, Sweep
 
 MOST_WAITS = 500  # events in one transaction; the next run of the task continues
 
 
-def quoted(work: Job | Sweep) -> str:
-    """Returns the name of a job or sweep as a sentence has it, because names are words too, such as "never opens"."""
+def quoted(work: Job | Sweep | Service) -> str:
+    """Returns a name as a sentence has it, because names are words too, such as "never opens"."""
     return f"“{work.name}”"
 
 
@@ -46,27 +46,42 @@ def event_of_end(job: Job, said: str) -> NotificationEvent | None:
     )
 
 
-def announce_warning(job: Job, what: str, said: str, *, key: str, path: str = "") -> None:
+def announce_warning(job: Job, what: str, said: str, *, topic: str, at: datetime | None = None) -> None:
     """Announces a warning to the owner of a job and to the managers of its team.
 
-    `what`: the first words of the title. `key`: names the warning among those of the job. `path`: the page about it; by
-    default the page of the job.
+    `what`: the first words of the title. `topic`: names the warning among those of the job. `at`: the time of a warning
+    that may be repeated; a warning without a time is announced once.
+
+    Replicas come and go, so the warning of a replica is one of its service: once a day for each topic, or once for each
+    revision if it has no time.
     """
+    service = job.service
+    if service is not None:
+        owner_id, name, path = service.owner_id, quoted(service), f"/services/{service.pk}/"
+        key = f"service:{service.pk}:{topic}:{at.date() if at else job.revision_id}"
+        who = f"The replica {quoted(job)} of the service {quoted(service)} in {job.tenant.name}"
+    else:
+        owner_id, name, path = job.owner_id, quoted(job), page_of(job)
+        key = f"job:{job.pk}:{topic}:{at.isoformat()}" if at else f"job:{job.pk}:{topic}"
+        who = f"The job {quoted(job)} of {job.owner.get_username()} in {job.tenant.name}"
     managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
     announce(
         EventKind.JOB_WARNED,
-        f"job:{job.pk}:{key}",
+        key,
         tenant=job.tenant,
-        concerns=sorted({job.owner_id, *managers.values_list("user_id", flat=True)}),
-        job_id=job.pk,
-        title=f"{what}: {quoted(job)}",
-        text=f"The job {quoted(job)} of {job.owner.get_username()} in {job.tenant.name} is running. {said}.",
-        path=path or page_of(job),
+        concerns=sorted({owner_id, *managers.values_list("user_id", flat=True)}),
+        job_id=None if service else job.pk,
+        title=f"{what}: {name}",
+        text=f"{who} is running. {said}.",
+        path=path,
     )
 
 
 def announce_to_owner(job: Job, what: str, said: str, *, key: str) -> None:
-    """Announces a warning to the owner of a job alone. The arguments are those of `announce_warning`."""
+    """Announces a warning to the owner of a job alone.
+
+    `what`: the first words of the title. `key`: names the warning among those of the job.
+    """
     announce(
         EventKind.JOB_WARNED,
         f"job:{job.pk}:{key}",

@@ -243,7 +243,7 @@ def step_idle(*, job_id: int) -> Step:
             f"{sentence_of(why)}. To let the job take part in the sharing again, end preemptible mode on the job's"
             " page"
         )
-        announce_warning(use.job, "Idle GPUs", text, key=f"preemptible:{now.isoformat()}")
+        announce_warning(use.job, "Idle GPUs", text, topic="preemptible", at=now)
     return step
 
 
@@ -258,7 +258,7 @@ def _warn(use: GpuUse, terms: Terms, now: datetime) -> None:
     if left is not None:
         said = said.but(then=terms.then.value, left=left.total_seconds())
     note_now(job, "warned", said, at=now)
-    announce_warning(job, "Idle GPUs", sentence_of(said), key=f"idle:{now.isoformat()}")
+    announce_warning(job, "Idle GPUs", sentence_of(said), topic="idle", at=now)
 
 
 @transaction.atomic(durable=True)

@@ -109,7 +109,7 @@ def warn_of_repeated_work(jobs: Collection[int]) -> None:
         by_job[lease.job_id].append(lease)
     found = {pk: work for pk, leases in by_job.items() if (work := repeated_work(leases))}
     for job in Job.objects.filter(pk__in=found).select_related("tenant", "owner").defer("spec"):
-        announce_warning(job, "Repeats its work", found[job.pk].sentence, key=KEY)
+        announce_warning(job, "Repeats its work", found[job.pk].sentence, topic=KEY)
 
 
 def _lost(lease: Lease) -> float:

@@ -20,8 +20,10 @@ from scheduling.models.event_codes import EventCode, Message, ServiceEventKind
 from scheduling.shares.snapshot import SnapshotIndex
 
 WARNED = ServiceEventKind.WARNED
-# Guarantees change with the demand of others, so owners get at most one mail in this time.
+# Guarantees change with the demand of others, so a job gets at most one warning in the first time. A service gets at
+# most one in the second, whichever replica it is about, because each replacement of a replica would be a new warning.
 WARNED_EVERY = timedelta(hours=1)
+SERVICE_WARNED_EVERY = timedelta(days=1)
 
 
 def give_notice(
@@ -58,7 +60,10 @@ def _warn(noticed: Sequence[tuple[Lease, dict[str, Any]]], now: datetime, ends: 
     jobs = [lease.job_id for lease, _ in noticed]
     known = JobEvent.objects.filter(job__in=jobs, kind=WARNED, at__gt=now - WARNED_EVERY)
     known_jobs = set(known.values_list("job_id", flat=True))
-    events, of_services, told = [], [], set[int | None]()
+    services = [lease.job.service_id for lease, _ in noticed if lease.job.service_id]
+    recent = ServiceEvent.objects.filter(service__in=services, kind=WARNED, at__gt=now - SERVICE_WARNED_EVERY)
+    told = set(recent.values_list("service_id", flat=True))
+    events, of_services = [], []
     for lease, beyond in noticed:
         job = lease.job
         pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")
@@ -66,17 +71,16 @@ def _warn(noticed: Sequence[tuple[Lease, dict[str, Any]]], now: datetime, ends: 
             continue
         said = Message.of(EventCode.CLAIM_WARNED, at=ends.isoformat(), **beyond)
         events.append(JobEvent.of(job, WARNED, said, at=now, epoch=lease.epoch))
+        if job.service_id in told:
+            continue
         if job.service is not None:
+            told.add(job.service.pk)
             of_services.append(
                 ServiceEvent(
                     service=job.service, at=now, kind=WARNED, detail={**said.parameters, "replica": job.name}
                 )
             )
-        if job.service_id is None or job.service_id not in told:
-            page = f"/services/{job.service_id}" if job.service_id else f"/sessions/{job.pk}"
-            key = f"claim:{now.isoformat()}"
-            announce_warning(job, "May be preempted", sentence_of(said), key=key, path=f"{page}/")
-        told.add(job.service_id)
+        announce_warning(job, "May be preempted", sentence_of(said), topic="claim", at=now)
     JobEvent.objects.bulk_create(events)
     ServiceEvent.objects.bulk_create(of_services)
 

@@ -11,11 +11,15 @@ from django.db import connection
 
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
+from accounting.models import NotificationEvent
+from scheduling.backends.base import End, Phase
 from scheduling.clusters.actions import update_cluster
 from scheduling.core.event_texts import text_of
 from scheduling.models import Cluster, Job, JobEvent, Lease, Round
 from scheduling.models.event_codes import Cause
 from scheduling.rounds.actions import due_kind
+from scheduling.services.actions import create_service
+from scheduling.services.replicas import step_service
 from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import JobSpec
 from tests.notified import mails
@@ -110,7 +114,7 @@ def test_a_session_beyond_the_guarantee_is_warned_and_goes_once_its_notice_is_ov
     text = text_of(JobEvent.objects.get(job=mine[2], kind="warned_of_claims"))
     assert "bob has 3 GPUs, of which 2 are guaranteed" in text
     assert not any("astro" in text_of(event) for event in JobEvent.objects.filter(job__in=claims))
-    assert mails().get().subject == "[Fairlot] May be preempted: notes-2"
+    assert mails().get().subject == "[Fairlot] May be preempted: “notes-2”"
     wait(lab, NOTICE / 2)
     assert due(lab) is None
     lab.quantum()
@@ -136,6 +140,47 @@ def test_a_notice_ends_when_the_guarantee_suffices_and_is_sent_once_an_hour(lab:
         lab.quantum()
         assert noticed(mine) == [False] * 3
     assert JobEvent.objects.filter(kind="warned_of_claims").count() == 1
+
+
+def test_a_service_is_warned_once_a_day_whichever_of_its_replicas_may_be_preempted(lab: World) -> None:
+    service = create_service(
+        actor=lab.people.bob,
+        tenant=lab.people.astro,
+        cluster=lab.cluster,
+        spec=JobSpec(name="api", command="serve", port=8000),
+        replicas=4,
+    )
+    step_service(service_id=service.pk)
+    lab.fill()
+    lab.carry_out()
+    for _ in range(2):
+        lab.submit(lab.people.charlie, lab.people.bio)
+    lab.fill()
+
+    def warned() -> int:
+        return JobEvent.objects.filter(job__service=service, kind="warned_of_claims").count()
+
+    assert warned() == 2
+    beyond = Job.objects.filter(leases__in=Lease.objects.on_notice()).last()
+    assert beyond is not None
+    lab.see(lab.lease(beyond), Phase.ENDED, end=End.FAILED, ended_age=0.0, exit_code=1)
+    Job.objects.filter(pk=beyond.pk).update(ended_at=now_from_database() - timedelta(seconds=10))
+    step_service(service_id=service.pk)
+    Job.objects.filter(tenant=lab.people.bio).update(state=Job.State.CANCELLED)
+    lab.quantum()
+    lab.carry_out()
+    for _ in range(2):
+        lab.submit(lab.people.charlie, lab.people.bio)
+    lab.fill()
+    assert warned() == 3, "the new replica has its own warning in its own history"
+    [event] = NotificationEvent.objects.all()
+    assert (event.title, event.path, event.job_id) == (
+        "May be preempted: “api”",
+        f"/services/{service.pk}/",
+        None,
+    )
+    assert event.text.startswith("The replica “api-")
+    assert service.events.filter(kind="warned_of_claims").count() == 1
 
 
 def test_an_admin_sets_how_long_notices_are(lab: World) -> None:
