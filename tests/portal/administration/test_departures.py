@@ -161,6 +161,16 @@ def test_managers_who_demote_themselves_are_led_to_a_page_they_may_see(
     assert alice.get(to, follow=True).status_code == 200
 
 
+def test_the_last_manager_is_told_why_she_cannot_leave(scene: Scene, browser_of: Browser) -> None:
+    alice, own = browser_of(scene.people.alice), Membership.objects.get(user=scene.people.alice)
+    place, told = f"/team/astro/members/{own.pk}", "Astro would then have no manager."
+    for url, form in (("change", {"role": "member", "tickets": "100"}), ("remove", {})):
+        refused = alice.post(f"{place}/{url}/", form)
+        assert (refused.status_code, told in refused.content.decode()) == (422, True), url
+    own.refresh_from_db()
+    assert own.role == "manager"
+
+
 def test_a_user_who_leaves_a_team_gets_a_confirmation(scene: Scene, browser_of: Browser) -> None:
     alice, astro = scene.people.alice, scene.people.astro
     for member in Membership.objects.filter(tenant=astro):
