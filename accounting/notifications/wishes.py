@@ -14,6 +14,7 @@ USUAL: dict[str, tuple[EventKind, ...]] = {
     Way.BELL: tuple(EventKind),
     Way.MAIL: (
         EventKind.JOB_WARNED,
+        EventKind.SERVICE_FAILED,
         EventKind.BUDGET,
         EventKind.REQUEST_OPEN,
         EventKind.REQUEST_ANSWERED,

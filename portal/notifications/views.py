@@ -41,6 +41,7 @@ ICONS: dict[str, str] = {
     EventKind.JOB_WAITING: "clock",
     EventKind.JOB_WARNED: "gpu",
     EventKind.SWEEP_ENDED: "check-circle",
+    EventKind.SERVICE_FAILED: "alert",
     EventKind.BUDGET: "usage",
     EventKind.REQUEST_OPEN: "ticket",
     EventKind.REQUEST_ANSWERED: "ticket",

@@ -14,7 +14,7 @@ from accounting.models import Membership, NotificationEvent, NotificationRule
 from accounting.models.notifications import USUAL_WAIT, WAITS, EventKind
 from accounting.notifications.events import announce, announce_all
 from scheduling.core.event_texts import minutes_or_hours
-from scheduling.models import Job, Service, Sweep
+from scheduling.models import Job, Service, ServiceRevision, Sweep
 
 MOST_WAITS = 500  # events in one transaction; the next run of the task continues
 
@@ -105,6 +105,22 @@ def announce_end_of_sweep(sweep: Sweep) -> None:
         title=f"Sweep {quoted(sweep)} {sweep.get_state_display().lower()}",
         text=f"All members of the sweep have ended: {', '.join(counts)}." if counts else "",
         path=f"/sweeps/{sweep.pk}/",
+    )
+
+
+def announce_failed_revision(service: Service, revision: ServiceRevision, said: str, *, rollout: int) -> None:
+    """Announces to the owner of a service and to the author of its revision that the rollout of the revision failed.
+
+    `said`: why, and what follows. `rollout`: the number of the rollout. Each rollout is announced once.
+    """
+    announce(
+        EventKind.SERVICE_FAILED,
+        f"service:{service.pk}:failed:{rollout}",
+        tenant=service.tenant,
+        concerns=sorted({service.owner_id, revision.author_id}),
+        title=f"Revision {revision.number} of the service {quoted(service)} failed",
+        text=f"{said}.",
+        path=f"/services/{service.pk}/",
     )
 
 

@@ -18,6 +18,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from fairshare.model import Reason
 from scheduling.core import pubsub
+from scheduling.core.announcing import announce_failed_revision
 from scheduling.jobs.actions import cancel_within
 from scheduling.jobs.submitting import submit_stored
 from scheduling.models import Job, Lease, Service, ServiceEvent, ServiceRevision
@@ -32,6 +33,8 @@ FIRST = 1000
 REST_SECONDS = (1, 10, 60, 300)
 # A replica that was ready and lasted this long ends the series of failures that the back-off counts.
 STEADY = timedelta(minutes=10)
+# Each rollout begins with an event of one of these kinds.
+ROLLOUTS = (Kind.CREATED, Kind.UPDATED, Kind.ROLLED_BACK)
 BY_ITSELF = (Job.State.SUCCEEDED, Job.State.FAILED)
 # Minimum interval between updates of `progress_at`, to save writes.
 NOTED_EVERY = timedelta(seconds=5)
@@ -295,9 +298,13 @@ def _fail(look: _ServiceState, revision: ServiceRevision, proven: int) -> None:
         if service.good is None or not service.auto_rollback:
             if is_first:
                 note(service, Kind.FAILED, revision=revision.number, why=why)
+            said = f"The rollout was given up: {why}"
+            announce_failed_revision(service, revision, said, rollout=_rollout_of(service))
             return
     if service.good is None or not service.auto_rollback:
         return
+    said = f"The rollout was given up: {why}. The service was rolled back to revision {service.good.number}"
+    announce_failed_revision(service, revision, said, rollout=_rollout_of(service))
     make_current(service, service.good, at=look.now)
     note(service, Kind.ROLLED_BACK, failed=revision.number, why=why, revision=service.good.number)
     audit.record(
@@ -308,6 +315,11 @@ def _fail(look: _ServiceState, revision: ServiceRevision, proven: int) -> None:
         before={"revision": revision.number},
         after={"revision": service.good.number, "why": why},
     )
+
+
+def _rollout_of(service: Service) -> int:
+    """Returns a number that tells the current rollout from other rollouts, also from those of the same revision."""
+    return service.events.filter(kind__in=ROLLOUTS).values_list("pk", flat=True).first() or 0
 
 
 def _last_words(look: _ServiceState) -> str:

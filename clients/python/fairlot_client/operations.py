@@ -1753,6 +1753,7 @@ def set_notification_rule(
             "job.waiting",
             "job.warned",
             "sweep.ended",
+            "service.failed",
             "budget.warning",
             "request.open",
             "request.answered",

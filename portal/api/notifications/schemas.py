@@ -16,6 +16,7 @@ Event = Literal[
     "job.waiting",
     "job.warned",
     "sweep.ended",
+    "service.failed",
     "budget.warning",
     "request.open",
     "request.answered",

@@ -11,7 +11,7 @@ from django.db import IntegrityError, connection, transaction
 
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
-from accounting.models import AuditEvent, Membership
+from accounting.models import AuditEvent, Membership, NotificationEvent
 from scheduling.backends.base import End, Phase
 from scheduling.core.event_texts import end_text_of
 from scheduling.core.service_texts import service_text_of
@@ -219,7 +219,38 @@ def test_a_revision_that_does_not_become_ready_is_rolled_back(lab: World) -> Non
     assert told(service, "rolled_back") == [f"Revision 2 has failed: {why}. Rolled back to revision 1"]
     assert service.revisions.get(number=2).why_failed == why
     assert AuditEvent.objects.filter(verb="service.roll_back", actor=None).count() == 1
+    [event] = NotificationEvent.objects.filter(kind="service.failed")
+    assert event.title == "Revision 2 of the service “api” failed"
+    assert event.text == f"The rollout was given up: {why}. The service was rolled back to revision 1."
+    assert event.path == f"/services/{service.pk}/"
+    assert event.concerns == [lab.people.bob.pk]
     assert not step_service(service_id=service.pk)
+
+
+def test_a_failure_without_rollback_is_told_once_a_rollout(lab: World) -> None:
+    service = service_of(lab, 1, progress_deadline_seconds=60, auto_rollback=False)
+    come_up(lab, service)
+
+    def time_out() -> int:
+        for _ in range(3):  # the replica of an earlier revision gives its place
+            come_up(lab, service, ready=False)
+        now = now_from_database()
+        service.revisions.exclude(failed_at=None).update(failed_at=now - timedelta(seconds=120))
+        Service.objects.filter(pk=service.pk).update(progress_at=now - timedelta(seconds=61))
+        step_service(service_id=service.pk)
+        return NotificationEvent.objects.filter(kind="service.failed").count()
+
+    change_service(actor=lab.people.alice, service=service, spec=spec(command="broken"))
+    step_service(service_id=service.pk)
+    assert time_out() == 1
+    concerned = NotificationEvent.objects.get().concerns
+    assert concerned == sorted({lab.people.alice.pk, lab.people.bob.pk}), (
+        "the owner and the revision's author"
+    )
+    assert time_out() == 1, "it is the same rollout"
+    change_service(actor=lab.people.bob, service=service, spec=spec(command="still broken"))
+    step_service(service_id=service.pk)
+    assert time_out() == 2
 
 
 def test_a_revision_is_good_although_an_update_came_before_the_controller_saw_that(lab: World) -> None:

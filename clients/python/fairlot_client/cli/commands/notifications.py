@@ -12,8 +12,8 @@ from fairlot_client.cli.arguments import chosen
 from fairlot_client.cli.output import Column, output_option, show_done, show_rows, watchable, when
 
 EVENTS = [
-    "job.failed", "job.ended", "job.waiting", "job.warned", "sweep.ended", "budget.warning", "request.open",
-    "request.answered", "channel.failed",
+    "job.failed", "job.ended", "job.waiting", "job.warned", "sweep.ended", "service.failed", "budget.warning",
+    "request.open", "request.answered", "channel.failed",
 ]  # fmt: skip
 OF_JOBS = EVENTS[:4]
 WAITS = ["15", "60", "240", "1440"]
