@@ -9,6 +9,7 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from accounting import actions
+from accounting.actions.checks import check_choice
 from accounting.actions.memberships import find_user
 from accounting.actions.tenants import check_tickets
 from accounting.core.name_order import by_name
@@ -84,19 +85,24 @@ def add_member(request: UserRequest, place: Place, tenant: Tenant) -> HttpRespon
 
 @posted_to(MEMBERS)
 def preview_member(request: UserRequest, place: Place, tenant: Tenant, pk: int) -> HttpResponse:
-    """Shows how other tickets of a member would change the shares within the team. Nothing is saved."""
+    """Shows how another role or other tickets of a member would change the shares within the team. Nothing is saved."""
     member = get_object_or_404(tenant.memberships.select_related("user"), pk=pk)
     form = MemberForm(member, request)
-    if not act_on(form, lambda values: check_tickets(values["tickets"])):
+
+    def check(values: Values) -> None:
+        check_choice("role", values["role"] or member.role, Membership.Role.values, "role")
+        check_tickets(values["tickets"])
+
+    if not act_on(form, check):
         return members_page(request, place=place, tenant=tenant, posted=form)
-    tickets = form.cleaned_data["tickets"]
+    tickets, role = form.cleaned_data["tickets"], form.cleaned_data["role"] or member.role
     change = Change(tenant, tickets=tickets, user=member.user)
     others = tickets_within(tenant) - member.tickets
     context = {
         "change": change,
         "member": member,
-        "role": form.cleaned_data["role"],
-        "role_after": Membership.Role(form.cleaned_data["role"]).label,
+        "role": role,
+        "role_after": Membership.Role(role).label,
         "part_before": member.tickets / (member.tickets + others),
         "part_after": tickets / (tickets + others),
         **previewed(form, preview(change)),

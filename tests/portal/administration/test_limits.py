@@ -140,6 +140,7 @@ def test_only_managers_of_a_team_preview_limits_of_its_members(scene: Scene, bro
     wrong = browser_of(scene.people.alice).post(url, form | {"tickets": "0"})
     assert wrong.status_code == 422
     assert "Tickets must be a whole number from 1 to 1 000 000." in shown(wrong)
+    assert browser_of(scene.people.alice).post(url, form | {"role": "king"}).status_code == 422
 
 
 def test_the_api_previews_tickets_of_members_for_their_managers(scene: Scene, browser_of) -> None:

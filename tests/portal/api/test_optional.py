@@ -31,7 +31,7 @@ def test_without_a_mail_server_no_report_is_offered_by_mail(scene: Scene, browse
     told = browser.put("/api/v1/subscriptions", asked, content_type="application/json")
     assert told.json()["detail"] == NO_MAIL
     budgets = text_of(browser_of(scene.people.ada), "/admin/tenants/astro/budgets/")
-    assert "Managers get no mail, because no mail server is configured" in budgets
+    assert "There is no mail, because no mail server is configured" in budgets
 
 
 def test_a_user_without_a_mail_address_sees_that_before_subscribing(
