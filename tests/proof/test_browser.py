@@ -397,6 +397,8 @@ def submit_the_digits(page: Page) -> int:
     page.get_by_label("Checkpoint grace, in seconds").fill("10")
     page.get_by_text("Advanced").click()
     page.get_by_label("Priority").fill("50")
+    # Without it, the job would be frozen instead of stopped, and would never say what it saved.
+    page.get_by_label("Checkpoint pattern").fill("*.npz")
     expect(yaml).to_have_value(re.compile(r"^priority: 50$", re.MULTILINE))
     expect(yaml).to_have_value(re.compile(r"^name: .*digits: my first", re.MULTILINE))
     expect(yaml).to_have_value(re.compile("V100"))
