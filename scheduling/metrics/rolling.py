@@ -6,9 +6,10 @@ samples, and a job that runs for months has a bounded number of rows: 3 000 for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from django.db import transaction
 from django.db.models import F, QuerySet
@@ -16,7 +17,7 @@ from django.db.models.functions import Coalesce
 
 from accounting.core.bulk import insert_rows
 from scheduling.backends.summaries import WINDOW, Summary, merged, of_value
-from scheduling.models import MetricSample, MetricStream
+from scheduling.models import MetricSample, MetricStream, TrafficStream
 
 
 class Level(NamedTuple):
@@ -35,6 +36,7 @@ LEVELS = (
 )
 SLACK = timedelta(minutes=10)  # how much is rolled up at once, at least
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Stream = TypeVar("Stream", MetricStream, TrafficStream)
 Values = Mapping[str, Any]  # as MetricSample.values stores them
 
 
@@ -72,10 +74,34 @@ def rolled(samples: Iterable[tuple[datetime, Values]], seconds: int) -> dict[int
     return windows
 
 
-def streams_to_roll() -> QuerySet[MetricStream]:
-    """Returns the streams of which the finest samples are to be rolled up."""
+def due(streams: QuerySet[Stream]) -> QuerySet[Stream]:
+    """Returns those of the streams of which the finest samples are to be rolled up."""
     since = Coalesce(F("rolled_until"), F("oldest_at"))
-    return MetricStream.objects.filter(newest_at__gt=since + LEVELS[0].keep + SLACK)
+    return streams.filter(newest_at__gt=since + LEVELS[0].keep + SLACK)
+
+
+def roll_levels(
+    stream: MetricStream | TrafficStream, newest_at: datetime, roll: Callable[[int, datetime], int]
+) -> int:
+    """Rolls up the old samples of a stream, level by level, in the caller's transaction, which has locked the stream.
+    Returns the number of rows that were replaced.
+
+    `roll(level, until)` replaces the samples of a level before the time `until` by those of the next level, and returns
+    their number.
+    """
+    replaced = 0
+    for level, (_, keep) in enumerate(LEVELS[:-1]):
+        coarser = LEVELS[level + 1].seconds
+        until = begin_of(number_at(newest_at - keep, coarser), coarser)
+        replaced += roll(level, until)
+        if level == 0 and (stream.rolled_until is None or until > stream.rolled_until):
+            stream.rolled_until = until
+    stream.save(update_fields=["rolled_until"])
+    return replaced
+
+
+def streams_to_roll() -> QuerySet[MetricStream]:
+    return due(MetricStream.objects.all())
 
 
 @transaction.atomic(durable=True)
@@ -87,15 +113,7 @@ def roll_up(*, stream_id: int) -> int:
     stream = MetricStream.objects.select_for_update().filter(pk=stream_id).first()
     if stream is None or stream.newest_at is None:
         return 0
-    replaced = 0
-    for level, (_, keep) in enumerate(LEVELS[:-1]):
-        coarser = LEVELS[level + 1].seconds
-        until = begin_of(number_at(stream.newest_at - keep, coarser), coarser)
-        replaced += _roll(stream, level, until)
-        if level == 0 and (stream.rolled_until is None or until > stream.rolled_until):
-            stream.rolled_until = until
-    stream.save(update_fields=["rolled_until"])
-    return replaced
+    return roll_levels(stream, stream.newest_at, partial(_roll, stream))
 
 
 def _roll(stream: MetricStream, level: int, until: datetime) -> int:

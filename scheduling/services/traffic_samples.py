@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.db import transaction
-from django.db.models import F, QuerySet
-from django.db.models.functions import Coalesce
+from django.db.models import QuerySet
 
 from accounting.core.bulk import insert_rows, update_rows
 from accounting.core.clock import now_from_database
 from scheduling.backends.summaries import WINDOW
 from scheduling.metrics.reading import MOST_POINTS, step_for
-from scheduling.metrics.rolling import LEVELS, SLACK, begin_of, number_at
+from scheduling.metrics.rolling import LEVELS, begin_of, due, number_at, roll_levels
 from scheduling.models import Service, TrafficSample, TrafficStream
 from scheduling.services.traffic import Traffic
 
@@ -95,9 +95,7 @@ def _locked_streams(service_ids: set[int]) -> dict[int, TrafficStream]:
 
 
 def traffic_to_roll() -> QuerySet[TrafficStream]:
-    """Returns the streams of which the finest samples are to be rolled up."""
-    since = Coalesce(F("rolled_until"), F("oldest_at"))
-    return TrafficStream.objects.filter(newest_at__gt=since + LEVELS[0].keep + SLACK)
+    return due(TrafficStream.objects.all())
 
 
 @transaction.atomic(durable=True)
@@ -107,15 +105,7 @@ def roll_up_traffic(*, service_id: int) -> int:
     stream = TrafficStream.objects.select_for_update().filter(pk=service_id).first()
     if stream is None:
         return 0
-    replaced = 0
-    for level, (_, keep) in enumerate(LEVELS[:-1]):
-        coarser = LEVELS[level + 1].seconds
-        until = begin_of(number_at(stream.newest_at - keep, coarser), coarser)
-        replaced += _roll(stream, level, until)
-        if level == 0 and (stream.rolled_until is None or until > stream.rolled_until):
-            stream.rolled_until = until
-    stream.save(update_fields=["rolled_until"])
-    return replaced
+    return roll_levels(stream, stream.newest_at, partial(_roll, stream))
 
 
 def _roll(stream: TrafficStream, level: int, until: datetime) -> int:

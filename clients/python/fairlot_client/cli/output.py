@@ -46,6 +46,15 @@ def output_option(command: Callable[P, R]) -> Callable[P, R]:
     )(command)
 
 
+points_option = click.option(
+    "--points",
+    type=click.IntRange(2, 2000),
+    default=40,
+    show_default=True,
+    help="Most points of a series: characters of the line in the table.",
+)
+
+
 def watchable(command: Callable[P, None]) -> Callable[P, None]:
     """Adds the options -o and --watch, which shows the output again and again until Ctrl-C."""
 

@@ -9,7 +9,7 @@ import click
 
 from fairlot_client.cli import finding
 from fairlot_client.cli.app import App, talk, with_app
-from fairlot_client.cli.output import Column, show_rows, watchable
+from fairlot_client.cli.output import Column, points_option, show_rows, watchable
 
 BARS = "▁▂▃▄▅▆▇█"
 BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -33,13 +33,7 @@ COLUMNS: list[Column] = [
 @click.option("--from", "from_", help="Begin of the period, such as 2026-03-01T12:00:00Z.")
 @click.option("--to", help="End of the period.")
 @click.option("-n", "--name", "names", multiple=True, help="Only this metric. Repeat for several.")
-@click.option(
-    "--points",
-    type=click.IntRange(2, 2000),
-    default=40,
-    show_default=True,
-    help="Most points of a series: characters of the line in the table.",
-)
+@points_option
 @watchable
 @with_app
 def metrics(app: App, job: str, *, names: tuple[str, ...], points: int, **period: str | None) -> None:

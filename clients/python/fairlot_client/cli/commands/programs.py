@@ -17,6 +17,7 @@ from fairlot_client.cli.output import (
     limit_options,
     list_options,
     output_option,
+    points_option,
     show_created,
     show_done,
     show_one,
@@ -335,13 +336,7 @@ FIGURES: dict[str, tuple[str, Callable[[Any], float | None], float, str]] = {
     "--from", "from_", help="Begin of the period, such as 2026-03-01T12:00:00Z; by default an hour ago."
 )
 @click.option("--to", help="End of the period.")
-@click.option(
-    "--points",
-    type=click.IntRange(2, 2000),
-    default=40,
-    show_default=True,
-    help="Most points of a series: characters of the line in the table.",
-)
+@points_option
 @watchable
 @with_app
 def service_metrics(app: App, service: str, *, points: int, **period: str | None) -> None:
