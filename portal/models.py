@@ -19,7 +19,7 @@ LAST_USED_STEP = timedelta(minutes=5)
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
     def of(self, user: User) -> Self:
-        """Returns the tokens that `user` created. Only these may be listed and revoked by `user`."""
+        """Returns the tokens that `user` created. `user` may list and revoke these; an admin, all."""
         return self.filter(user=user)
 
     def standing(self) -> Self:

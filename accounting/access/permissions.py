@@ -72,7 +72,8 @@ PERMISSIONS: dict[str, Permission] = {
         (ADMIN, OPERATOR, MANAGER),
     ),
     "user.change": Permission(
-        "Create and deactivate users; set their roles and passwords; unlock their sign-in", (ADMIN,)
+        "Create and deactivate users; set their roles and passwords; unlock their sign-in; revoke their API tokens",
+        (ADMIN,),
     ),
     "price.set": Permission("Create GPU types and set prices", (ADMIN,)),
     "weight.set": Permission("Set how much a GPU type counts in fairness reports", (ADMIN, OPERATOR)),

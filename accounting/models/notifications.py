@@ -29,6 +29,7 @@ class EventKind(models.TextChoices):
     REQUEST_OPEN = "request.open", "Request waits for an answer"
     REQUEST_ANSWERED = "request.answered", "Request was answered, or its grant ends"
     CHANNEL_FAILED = "channel.failed", "Channel no longer works"
+    TOKEN_REVOKED = "token.revoked", "API token was revoked by an admin"
 
 
 OF_JOBS = (EventKind.JOB_FAILED, EventKind.JOB_ENDED, EventKind.JOB_WAITING, EventKind.JOB_WARNED)

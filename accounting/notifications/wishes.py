@@ -19,6 +19,7 @@ USUAL: dict[str, tuple[EventKind, ...]] = {
         EventKind.REQUEST_OPEN,
         EventKind.REQUEST_ANSWERED,
         EventKind.CHANNEL_FAILED,
+        EventKind.TOKEN_REVOKED,
     ),
 }
 DAILY_AT = time(8)  # in the reader's time zone

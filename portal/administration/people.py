@@ -1,5 +1,5 @@
-"""Pages for users: create and deactivate users, set roles, reset passwords, and lift locks after too many wrong
-passwords.
+"""Pages for users: create and deactivate users, set roles, reset passwords, revoke API tokens, and lift locks after
+too many wrong passwords.
 
 A new password is shown once, to the admin who created it.
 """
@@ -28,8 +28,10 @@ from portal.forms.fields import Choice, Row, Text
 from portal.forms.form import Form
 from portal.forms.membership import NewMember
 from portal.forms.posting import act_on, perform, show
+from portal.models import ApiToken
 from portal.sorting import Names, Sorting
 from portal.tokens import actions as tokens
+from portal.tokens.views import SORTING as TOKENS_SORTING
 from portal.user_request import UserRequest
 from scheduling.departures.actions import Work, deactivate_user, settle_work
 
@@ -136,6 +138,8 @@ def _user(
         "role": RoleForm("role", initial={"portal_role": person.portal_role}).or_posted(posted),
         "join": JoinForm(person).or_posted(posted),
         "made": made,
+        "tokens": TOKENS_SORTING.order(ApiToken.objects.of(person), request.GET),
+        "sort": TOKENS_SORTING.chosen(request.GET),
         "work": Work(person).counts(),
         "leave": _work_form(person, None).or_posted(posted),
     }
@@ -223,6 +227,21 @@ def reset_password(request: UserRequest, pk: int) -> HttpResponse:
     """Sets a random password for a user, and shows it once to the admin. Revokes the user's API tokens."""
     person = get_object_or_404(User, pk=pk)
     return _user(request, pk=pk, made=tokens.reset_password(actor=request.user, user=person))
+
+
+@permitted("user.change")
+@posted_from("admin_user", "pk")
+def revoke_token(request: UserRequest, pk: int, token_id: int) -> HttpResponse:
+    """Revokes an API token of a user, who is notified."""
+    token = get_object_or_404(ApiToken.objects.select_related("user"), pk=token_id, user=pk)
+    return perform(
+        request,
+        Form(f"revoke-{token_id}", request),
+        lambda _: tokens.revoke_token(actor=request.user, token=token),
+        done=f"The token {token.name} of the user {token.user.get_username()} has been revoked.",
+        to=("admin_user", pk),
+        page=partial(_user, pk=pk),
+    )
 
 
 def _locks(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:

@@ -71,6 +71,9 @@ urlpatterns = [
     path("admin/users/<int:pk>/", people.user, name="admin_user"),
     path("admin/users/<int:pk>/teams/add/", people.join, name="admin_user_join"),
     path("admin/users/<int:pk>/password/", people.reset_password, name="admin_user_password"),
+    path(
+        "admin/users/<int:pk>/tokens/<int:token_id>/revoke/", people.revoke_token, name="admin_token_revoke"
+    ),
     re_path(
         r"^admin/users/(?P<pk>\d{1,18})/(?P<verb>role|deactivate|reactivate|settle)/$",
         people.change,

@@ -46,6 +46,7 @@ ICONS: dict[str, str] = {
     EventKind.REQUEST_OPEN: "ticket",
     EventKind.REQUEST_ANSWERED: "ticket",
     EventKind.CHANNEL_FAILED: "alert",
+    EventKind.TOKEN_REVOKED: "key",
 }
 
 

@@ -8,17 +8,21 @@ from datetime import timedelta
 
 from django.db import transaction
 from django.db.models.functions import Now
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare, salted_hmac
 
 from accounting import actions as accounts
 from accounting.access.audit import record
+from accounting.access.permissions import may
 from accounting.actions.checks import check_name
 from accounting.actions.users import Credentials
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.prepared import Prepared
 from accounting.models import User
+from accounting.models.notifications import Audience, EventKind
+from accounting.notifications.events import announce
 from portal.account.lockout import lift_of_user
 from portal.models import LAST_USED_STEP, ApiToken, Scope, TerminalLogin
 
@@ -86,17 +90,36 @@ def add_token(actor: User, *, name: str, scopes: Collection[str], days: int | No
 
 
 def revoke_token(*, actor: User, token: ApiToken) -> ApiToken:
-    """Revokes one of the actor's tokens, and returns it. A token that is already revoked stays unchanged.
+    """Revokes a token of the actor, or, for an admin, of any user. Returns the token.
 
-    Raises NotAllowed if the token belongs to another user.
+    The owner is notified if another user revokes the token. A token that is already revoked stays unchanged. Raises
+    NotAllowed if the token belongs to another user and the actor is no admin.
     """
-    if token.user_id != actor.pk:
-        raise NotAllowed("Only the owner of a token may revoke it.")
+    is_own = token.user_id == actor.pk
+    if not is_own and not may(actor, "user.change"):
+        raise NotAllowed("Only the owner of a token and admins may revoke it.")
     with transaction.atomic(durable=True):
         if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=Now()):
-            record(actor=actor, verb="token.revoke", target=token, before={"prefix": token.prefix})
+            whose = {} if is_own else {"user": token.user.get_username()}
+            before = {"prefix": token.prefix} | whose
+            record(actor=actor, verb="token.revoke", target=token, before=before)
+            if not is_own:
+                _announce_revoked(actor, token)
     token.refresh_from_db()
     return token
+
+
+def _announce_revoked(actor: User, token: ApiToken) -> None:
+    announce(
+        EventKind.TOKEN_REVOKED,
+        f"token:{token.pk}:revoked",
+        audience=Audience.PERSON,
+        concerns=[token.user_id],
+        actor_name=actor.get_username(),
+        title=f"Your API token {token.name} was revoked",
+        text=f"The admin {actor} revoked it. Programs that use the token {token.prefix}… no longer reach the API.",
+        path=reverse("tokens"),
+    )
 
 
 def revoke_all(*, actor: User) -> int:

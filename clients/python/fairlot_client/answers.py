@@ -912,6 +912,7 @@ class Notification(TypedDict):
         "request.open",
         "request.answered",
         "channel.failed",
+        "token.revoked",
     ]
     title: str
     text: str
@@ -1176,6 +1177,7 @@ class Rule(TypedDict):
             "request.open",
             "request.answered",
             "channel.failed",
+            "token.revoked",
         ]
     ]
     way: Literal["bell", "mail", "channel"]

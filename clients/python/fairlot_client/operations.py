@@ -1758,6 +1758,7 @@ def set_notification_rule(
             "request.open",
             "request.answered",
             "channel.failed",
+            "token.revoked",
         ]
     ],
     about: Literal["me", "team", "job"] | Unset = UNSET,

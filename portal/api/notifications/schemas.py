@@ -21,6 +21,7 @@ Event = Literal[
     "request.open",
     "request.answered",
     "channel.failed",
+    "token.revoked",
 ]
 
 

@@ -11,7 +11,7 @@ from django.test import Client
 
 from accounting import actions
 from accounting.core.errors import NotAllowed, Refused
-from accounting.models import AuditEvent, User
+from accounting.models import AuditEvent, NotificationEvent, User
 from portal.models import ApiToken, Scope
 from portal.tokens.actions import create_token, find_token, reset_password, revoke_token
 from tests.portal.scene import Scene
@@ -87,10 +87,39 @@ def test_the_token_of_a_deactivated_user_is_useless(scene: Scene) -> None:
 
 
 def test_users_revoke_only_their_own_tokens(scene: Scene, browser_of) -> None:
-    assert browser_of(scene.people.ada).post(f"/account/tokens/{scene.token.pk}/revoke/").status_code == 404
-    with pytest.raises(NotAllowed):
-        revoke_token(actor=scene.people.ada, token=scene.token)
+    people = scene.people
+    for other in (people.alice, people.olga):
+        assert browser_of(other).post(f"/account/tokens/{scene.token.pk}/revoke/").status_code == 404
+        with pytest.raises(NotAllowed):
+            revoke_token(actor=other, token=scene.token)
+    at = f"/admin/users/{people.bob.pk}/tokens/{scene.token.pk}/revoke/"
+    assert browser_of(people.olga).post(at).status_code == 404
     assert find_token(scene.secret)
+
+
+def test_an_admin_sees_and_revokes_the_token_of_a_user_who_is_notified(scene: Scene, browser_of) -> None:
+    people, token = scene.people, scene.token
+    browser, page = browser_of(people.ada), f"/admin/users/{people.bob.pk}/"
+    html = browser.get(page).content.decode()
+    assert f"{token.prefix}…" in html
+    assert token.digest not in html
+    other = f"/admin/users/{people.alice.pk}/tokens/{token.pk}/revoke/"
+    assert browser.post(other).status_code == 404  # the token is not Alice's
+    for _ in range(2):  # again, as after a lost answer
+        done = browser.post(f"{page}tokens/{token.pk}/revoke/", follow=True).content.decode()
+        assert f"The token {token.name} of the user bob has been revoked." in done
+    assert find_token(scene.secret) is None
+    event = AuditEvent.objects.get(verb="token.revoke")
+    assert (event.actor, event.before) == (people.ada, {"prefix": token.prefix, "user": "bob"})
+    notice = NotificationEvent.objects.get(kind="token.revoked")
+    assert notice.concerns == [people.bob.pk]
+    assert notice.may_be_seen_by(people.bob)
+    assert not notice.may_be_seen_by(people.alice)
+
+
+def test_who_revokes_an_own_token_is_not_notified(scene: Scene) -> None:
+    revoke_token(actor=scene.people.bob, token=scene.token)
+    assert not NotificationEvent.objects.filter(kind="token.revoked").exists()
 
 
 def test_a_password_that_an_admin_resets_takes_the_tokens_along(scene: Scene, browser_of) -> None:

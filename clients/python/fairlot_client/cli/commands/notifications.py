@@ -13,7 +13,7 @@ from fairlot_client.cli.output import Column, output_option, show_done, show_row
 
 EVENTS = [
     "job.failed", "job.ended", "job.waiting", "job.warned", "sweep.ended", "service.failed", "budget.warning",
-    "request.open", "request.answered", "channel.failed",
+    "request.open", "request.answered", "channel.failed", "token.revoked",
 ]  # fmt: skip
 OF_JOBS = EVENTS[:4]
 WAITS = ["15", "60", "240", "1440"]
