@@ -20,6 +20,7 @@ from django.views.decorators.http import require_safe
 from accounting.core.numbers import read_key
 from accounting.models import AuditEvent, Price, Quota, Tenant, User
 from portal.access import permitted
+from portal.administration import verbs
 from portal.user_request import UserRequest
 
 EVENTS_PER_PAGE = 50
@@ -59,6 +60,7 @@ class Change:
 @dataclass(frozen=True)
 class Entry:
     event: AuditEvent
+    words: str  # what was done, such as "Submitted a job"
     kind: str  # the kind of the changed object, such as "team"
     href: str  # URL of the changed object's page; empty if the reader may not open the page
     changes: list[Change]
@@ -75,6 +77,7 @@ def entries(events: QuerySet[AuditEvent] | list[AuditEvent], reader: User) -> li
     return [
         Entry(
             event,
+            verbs.words_for(event.verb),
             KINDS.get(event.target_type, event.target_type),
             _href(event, reader, slugs),
             changes_of(event),
@@ -216,6 +219,6 @@ def audit(request: UserRequest) -> HttpResponse:
         "tab": "audit",
         "page": page,
         "entries": entries(list(page.object_list), request.user),
-        "verbs": visible.order_by("verb").values_list("verb", flat=True).distinct(),
+        "verbs": verbs.choices(visible.order_by().values_list("verb", flat=True).distinct()),
     }
     return render(request, "administration/audit.html", context)

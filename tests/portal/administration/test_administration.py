@@ -9,11 +9,13 @@ import pytest
 import redis
 from django.conf import settings
 from django.test import Client
+from django.utils.html import escape
 
 from accounting.access import audit
 from accounting.core.clock import now_from_database
 from accounting.models import AuditEvent, Generation, Membership, Price, Quota, Tenant, User
 from portal.administration.trail import LONGEST_VALUE, changes_of, entries
+from portal.administration.verbs import words_for
 from scheduling.backends.base import End, Phase
 from scheduling.core import pubsub
 from scheduling.core.redis_sender import outgoing
@@ -97,7 +99,7 @@ def test_an_admin_does_it_and_it_leaves_a_trace(scene, place, browser_of, case) 
     event = AuditEvent.objects.latest("id")
     assert (event.verb, event.actor, AuditEvent.objects.count()) == (verb, scene.people.ada, before + 1)
     shown = ada.get(f"/admin/audit/?verb={verb}&actor=ad").content.decode()
-    assert f"<code>{verb}</code>" in shown
+    assert f'<span title="{verb}">{escape(words_for(verb))}</span>' in shown
 
 
 def test_for_all_other_users_administrative_pages_do_not_exist(scene, place, browser_of) -> None:
