@@ -23,6 +23,7 @@ from scheduling.models import Draft as KeptDraft
 from scheduling.models import Job, Sweep
 from scheduling.spec.job_spec import SpecError
 from scheduling.sweeps.actions import create_sweep, preview_sweep
+from scheduling.sweeps.parameters import text_of
 
 
 @keeps_form
@@ -141,4 +142,8 @@ def _preview(draft: Draft, swept: SweepFields) -> dict[str, Any]:
         except SpecError as error:
             wrong = "; ".join(f"{name} {text}" for name, text in error.problems.items() if name not in NAMES)
             swept = swept.with_problems(SpecError(error.problems | swept.problems))
-    return {"swept": swept, "preview": found, "wrong": wrong}
+    previewed = [
+        (spec.name, [(name, text_of(value)) for name, value in values.items()], spec.command)
+        for values, spec in (found.first if found else ())
+    ]
+    return {"swept": swept, "preview": found, "previewed": previewed, "wrong": wrong}

@@ -23,6 +23,8 @@ KINDS = (
     ("list", "List: one CSV row for each member"),
     ("array", "Array: members that differ only in their index"),
 )
+# By kind, the numbers that it uses. What was typed into a field of another kind stays in the form, and is not read.
+NUMBERS = {"random": ("count", "seed"), "array": ("count",)}
 FAIR_TEXT = 100
 SWEEP = "sweep"  # the name of these fields in the content of a draft
 
@@ -92,8 +94,8 @@ class SweepFields:
     def read(self) -> tuple[Parameters, Rules]:
         """Converts the texts. Raises SpecError, with each invalid field."""
         problems: dict[str, str] = {}
-        numbers: dict[str, int | None] = {}
-        for name in ("count", "seed", "at_once"):
+        numbers: dict[str, int | None] = {"count": None, "seed": None}
+        for name in (*NUMBERS.get(self.kind, ()), "at_once"):
             text = getattr(self, name)
             numbers[name] = read_whole(text) if text else None
             if text and numbers[name] is None:

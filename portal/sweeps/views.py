@@ -129,7 +129,8 @@ def sorting_of(shown: Sweep) -> Sorting:
 
 
 def _metrics_of(shown: Sweep) -> list[str]:
-    """Returns the metrics that the table shows: first the one by which members are compared.
+    """Returns the metrics that the table shows: first the one by which members are compared, which stands beside the
+    state, so that a phone shows it.
 
     Programs often print their parameters too. Those have a column already."""
     first = [shown.metric] if shown.metric in shown.metric_names else []
@@ -143,9 +144,9 @@ def _row(shown: Sweep, member: SweepMember, metrics: list[str], causes: dict[int
         "member": member,
         "chip": (member.get_state_display(), tone, icon),
         "cause": causes.get(member.index, ""),
-        "parameters": [(name, text_of(member.parameters[name])) for name in shown.names],
+        "parameters": [text_of(member.parameters[name]) for name in shown.names],
         "metrics": [
-            (name, _metric_text(member.metrics[name]) if name in member.metrics else "–") for name in metrics
+            _metric_text(member.metrics[name]) if name in member.metrics else "–" for name in metrics
         ],
     }
 

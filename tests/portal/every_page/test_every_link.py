@@ -6,6 +6,7 @@ import html
 import re
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 import pytest
@@ -25,6 +26,8 @@ FORM = re.compile(r"<form\b([^>]*)>(.*?)</form>", re.DOTALL)
 HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
 # How many pages are visited for each URL name, because they differ only in keys and queries.
 OF_A_KIND = 2
+TEMPLATES = Path(__file__).resolve().parents[3] / "templates"
+CRUMBS = re.compile(r'<nav class="crumbs.*?</nav>', re.DOTALL)
 ENDLESS = {"live", "job_log_stream"}
 REFUSED = {403, 404, 405}
 
@@ -117,3 +120,9 @@ def test_no_link_and_no_form_leads_to_what_is_refused(scene: Scene, browser_of, 
     walk.post_all()
     assert walk.refused == set()
     assert len(walk.pages) >= least
+
+
+def test_no_breadcrumb_ends_in_a_slash() -> None:
+    found = [crumbs for path in TEMPLATES.rglob("*.html") for crumbs in CRUMBS.findall(path.read_text())]
+    assert found
+    assert [one for one in found if re.sub(r"<[^>]*>|\{%.*?%\}", "", one).rstrip().endswith("/")] == []

@@ -130,6 +130,30 @@ def test_the_preview_shows_the_first_commands(scene: Scene, bob: Client) -> None
     assert not Sweep.objects.exists()
 
 
+def test_the_preview_shows_what_differs_and_folds_the_commands(scene: Scene, bob: Client) -> None:
+    html = text_of_page(bob.post("/sweeps/preview/", posted(parameters="lr = 1e-5, 0.1")))
+    for place, text in enumerate(("1e-05", "0.1")):
+        member = re.search(rf'<details class="fold" id="previewed-{place}" data-kept>(.*?)</details>', html)
+        assert member is not None
+        summary, command = member[1].split("</summary>")
+        assert f"<code>lr={text}</code>" in summary
+        assert "python" not in summary
+        assert f"python train.py {text}<" in command
+    html = text_of_page(bob.post("/sweeps/preview/", posted(kind="array", count="2")))
+    assert "<code>index=1</code>" in html
+
+
+def test_what_was_typed_for_another_kind_stays_and_is_not_read(scene: Scene, bob: Client) -> None:
+    others = {"count": "x", "seed": "y"}
+    html = text_of_page(bob.post("/sweeps/preview/", posted(**others)))
+    assert "4 jobs" in html
+    assert problem_of(html, "count") == problem_of(html, "seed") == ""
+    assert bob.post("/sweeps/new/", posted(**others)).status_code == 302
+    assert Sweep.objects.get().parameters["kind"] == "grid"
+    shown = bob.post("/sweeps/new/", posted(**others, do="form")).content.decode()
+    assert 'name="count" value="x"' in shown
+
+
 def test_a_clone_and_a_job_fill_the_form(scene: Scene, bob: Client, browser_of) -> None:
     drawn = {
         "lr": {"distribution": "uniform", "low": 0, "high": 1},
@@ -191,6 +215,10 @@ def test_the_page_lists_members_the_best_first_and_sorts_by_any_column(scene: Sc
     assert "Succeeded 3" in html
     assert "Run the failed again" in html
     assert 'class="sweep-best"' in html
+    heads = re.findall(r"sort=-?([\w.]+)", html.partition("<thead>")[2].partition("</thead>")[0])
+    assert heads == ["index", "state", "m.loss", "p.lr", "m.step", "attempts"]
+    first = html.partition("<tbody>")[2].partition("</tr>")[0]
+    assert re.findall(r"<t[dh][^>]*>([\w.]+|<code>.*?)</", first) == ["3", "0.25", "<code>0.001", "90", "1"]
     assert "supernova-tune" in text_of_page(bob.get("/sweeps/"))
     job = sweep.members.get(index=0).job_id
     assert f'member 0 of the sweep <a href="{page}">supernova-tune</a>' in text_of_page(
