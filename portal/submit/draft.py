@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +22,7 @@ from portal.submit.uploads import packed_files, sent_as
 from portal.user_request import UserRequest
 from scheduling.clusters.backend_factory import environments_of
 from scheduling.jobs.code import ABOUT, upload_code
+from scheduling.jobs.foreign_files import ForeignFile, foreign_files_in
 from scheduling.jobs.preflight import Preflight, preflight
 from scheduling.jobs.proposals import Proposals, proposals_of
 from scheduling.jobs.resources import ONLY_IN_CONTAINERS
@@ -38,6 +40,9 @@ READ_REPORT = "The YAML has been converted from another format. Read the report,
 CHOOSE_WORK = "This text describes more than one job. Choose in the report what to create."
 PRESS = "Press its button in the report."
 NOT_IMPORTED = "This text cannot be imported. The report says why."
+WRITE_OR_USE = "Use {names} as the job's file, or write the command that runs your code."
+FILE = "file-"
+OF_CODE = ("code_upload", "code_git", "code_ref", "code_folder", "code_secret", "requirements")
 EXAMPLE = "digits/train.py"
 ADVANCED = (
     "priority", "progress_pattern", "cpu", "memory", "shm", "working_directory", "user_id", "group_id",
@@ -299,8 +304,32 @@ class Draft:
                 why = f"{only(found.works[0])} {PRESS}"
             return replace(draft, spec=None, yaml_problems={"": why})
         spec = JobSpec.parse(dict(found.work.spec))
-        draft = replace(draft, fields=Fields.from_spec(spec), yaml=spec.to_yaml(), spec=spec)
-        return replace(draft, problems={}, yaml_problems={}).agree()
+        fields = Fields.from_spec(spec)
+        kept = {name: getattr(self.fields, name) for name in OF_CODE if not getattr(fields, name)}
+        return replace(draft, fields=replace(fields, **kept)).use_form()
+
+    def with_foreign_file(self, file: ForeignFile) -> Self:
+        """Returns a copy whose job is the one that a file of its upload describes, with the report of the import.
+
+        The other files remain the job's code. If they are all in one folder, the command starts there.
+        """
+        found = Import.read(file.text, self.cluster)
+        if found is None:
+            return self
+        draft = self.with_import(found)
+        if file.is_alone and not found.refused:
+            draft = replace(draft, fields=replace(draft.fields, code_upload=""))
+        elif file.folder and found.work and draft.fields.command.strip():
+            command = f"cd {shlex.quote(file.folder)}\n{draft.fields.command}"
+            draft = replace(draft, fields=replace(draft.fields, command=command))
+        return draft.use_form() if found.work else draft
+
+    def naming(self, files: Sequence[ForeignFile]) -> Self:
+        """Returns a copy that names the job files of its upload where it lacks a command."""
+        if not files or self.fields.command.strip() or "command" not in self.problems:
+            return self
+        names = " or ".join(one.name for one in files[:2])
+        return replace(self, problems=self.problems | {"command": WRITE_OR_USE.format(names=names)})
 
     def taking(self, position: int) -> Self:
         """Returns a copy that shows the work at `position` of the imported text."""
@@ -342,11 +371,16 @@ class Draft:
         """Returns a copy in which the form and the YAML agree, with the result of the pre-flight check for `user`.
 
         If `asked` is "form", the YAML is written from the form. If `asked` is "yaml", the form is filled from the YAML.
-        If `asked` is "take-" with a number, both show this work of the imported text. For any other value, returns
-        None.
+        If `asked` is "take-" with a number, both show this work of the imported text. If it is "file-" with the path of
+        a job file of the upload, both show what is converted from it. For any other value, returns None.
         """
         if (position := position_of(asked)) is not None:
             return self.taking(position).checked_for(user)
+        if asked and asked.startswith(FILE):
+            uploads = CodeUpload.objects.visible_to(user)
+            files = foreign_files_of(uploads.filter(digest=self.fields.code_upload))
+            file = next((one for one in files if one.path == asked.removeprefix(FILE)), None)
+            return (self.with_foreign_file(file) if file else self.use_form()).checked_for(user)
         match asked:
             case "form":
                 return self.use_form().checked_for(user)
@@ -415,6 +449,12 @@ def _proposals(uploads: QuerySet[CodeUpload], digest: str, sent: str = "") -> Pr
     """Returns what the upload with this digest proposes; nothing if it is not among `uploads`."""
     content = uploads.filter(digest=digest).values_list("content", flat=True).first()
     return Proposals() if content is None else proposals_of(bytes(content), sent)
+
+
+def foreign_files_of(uploads: QuerySet[CodeUpload]) -> list[ForeignFile]:
+    """Returns the job files of other systems in the first of these uploads."""
+    content = uploads.values_list("content", flat=True).first()
+    return [] if content is None else foreign_files_in(bytes(content))
 
 
 def _beside_fields(error: SpecError) -> dict[str, str]:

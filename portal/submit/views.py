@@ -16,7 +16,7 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key, read_whole
 from accounting.core.texts import one_line
 from portal.submit.data import references, secret_list, secret_rows, volume_list
-from portal.submit.draft import Choices, Draft, example, has_example
+from portal.submit.draft import Choices, Draft, example, foreign_files_of, has_example
 from portal.submit.fields import Fields
 from portal.submit.keeping import DO, asked_draft, keep_form
 from portal.submit.kept import draft_of
@@ -137,10 +137,12 @@ def convert(request: UserRequest) -> HttpResponse:
         draft = draft.in_another_cluster()
     draft = draft.with_proposals(request, choices.uploads)
     draft = (draft.use_yaml() if source == "yaml" else draft.use_form()).checked_for(request.user)
-    context = form_context(draft, choices) | {"source": source, "swap": True}
-    context["all_fields"] = moved or not {"name", "command"}.isdisjoint(draft.proposed)
     # A changed upload changes the section of the form that shows it.
-    context["new_upload"] = bool(request.FILES or request.POST.get("code_remove"))
+    new_upload = bool(request.FILES or request.POST.get("code_remove"))
+    if new_upload:
+        draft = draft.naming(foreign_files_of(choices.uploads.filter(digest=draft.fields.code_upload)))
+    context = form_context(draft, choices) | {"source": source, "swap": True, "new_upload": new_upload}
+    context["all_fields"] = moved or not {"name", "command"}.isdisjoint(draft.proposed)
     context["scheduling"] = request.POST.get("page") == "schedule"
     context |= _changes(draft, _cloned(request, request.POST.get("clone", "")))
     return render(request, "submit/converted.html", context)
@@ -224,8 +226,10 @@ def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:
     parts."""
     known = {name for name, _ in choices.generations}
     digest = draft.fields.code_upload
+    uploads = choices.uploads.filter(digest=digest)
     return {
-        "upload": choices.uploads.filter(digest=digest).first() if DIGEST.fullmatch(digest) else None,
+        "upload": uploads.first() if DIGEST.fullmatch(digest) else None,
+        "foreign_files": lambda: foreign_files_of(uploads),  # only pages that show the upload read it
         "code_bounds": bounds(),
         "volume_list": volume_list(draft.fields.volumes, choices.volumes),
         "secret_list": secret_list(draft.fields.secret_files, choices.secrets),

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from scheduling.spec.requirements import LONGEST, normalised
 
-SUFFIXES = (".tar.gz", ".tgz", ".zip", ".tar", ".py", ".sh")
+SUFFIXES = (".tar.gz", ".tgz", ".zip", ".tar", ".py", ".sh", ".sbatch", ".slurm", ".yaml", ".yml")
 ENTRIES = ("train.py", "main.py", "run.sh")
 REQUIREMENTS = "requirements.txt"
 LONGEST_NAME = 120
@@ -33,7 +33,7 @@ def proposals_of(content: bytes, sent_as: str = "") -> Proposals:
     """
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
         files = {PurePosixPath(one.name): one for one in archive if one.isreg()}
-        folder = _common_folder(list(files))
+        folder = common_folder(list(files))
         top = {path.name for path in files if path.parent == folder}
         entry = _entry(top)
         listed = files.get(folder / REQUIREMENTS)
@@ -46,7 +46,7 @@ def proposals_of(content: bytes, sent_as: str = "") -> Proposals:
     )
 
 
-def _common_folder(paths: list[PurePosixPath]) -> PurePosixPath:
+def common_folder(paths: list[PurePosixPath]) -> PurePosixPath:
     """Returns the deepest folder that contains all files."""
     folder = paths[0].parent
     while any(not path.is_relative_to(folder) for path in paths):

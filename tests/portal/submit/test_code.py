@@ -142,3 +142,59 @@ def test_files_change_nothing_that_the_user_typed(bob: Client) -> None:
     assert "humanize" not in bob.post(url, typed | kept).content.decode(), (
         "a cleared field is filled in again"
     )
+
+
+SLURM = b"#!/bin/bash\n#SBATCH --job-name=from-slurm\n#SBATCH --gres=gpu:a100:2\n#SBATCH -A lab\npython train.py\n"
+OFFER = re.compile(r'name="do" value="(file-[^"]*)"')
+
+
+def test_a_job_file_of_another_system_is_offered_as_the_jobs_file(bob: Client) -> None:
+    url, sent = reverse("convert_spec") + "?from=form", posted(name="", command="")
+    files = [SimpleUploadedFile("run.sbatch", SLURM)]
+    page = unescape(bob.post(url, sent | {"code_files": files}).content.decode())
+    assert "run.sbatch</code> is a Slurm batch script" in page
+    assert "Use run.sbatch as the job's file, or write the command" in page
+    kept = sent | {"code_upload": field(page, "code_upload"), "command": "bash run.sbatch"}
+    assert 'id="code-section"' not in bob.post(url, kept).content.decode(), "the file stays code"
+    page = bob.post(reverse("submit"), kept | {"do": OFFER.findall(page)[0]}).content.decode()
+    assert "Import: Slurm batch script" in page
+    assert "<code>line 4: -A</code>" in page
+    assert (field(page, "name"), field(page, "gpus_per_worker")) == ("from-slurm", "2")
+    assert field(page, "code_upload") == "", "the job's file is copied to the job"
+
+
+def test_a_job_file_among_others_runs_in_their_folder_with_their_packages(bob: Client) -> None:
+    url, sent = reverse("convert_spec") + "?from=form", posted(name="", command="")
+    files = archive_of(
+        train_py="", run_sbatch=SLURM.decode(), requirements_txt="humanize", params_yaml="lr: 0.1"
+    )
+    page = bob.post(url, sent | {"code_files": [files]}).content.decode()
+    assert OFFER.findall(page) == ["file-project/run.sbatch"]
+    sent |= {name: field(page, name) for name in ("code_upload", "code_name", "requirements", "command")}
+    sent |= {"do": "file-project/run.sbatch"}
+    page = bob.post(reverse("submit"), sent).content.decode()
+    assert field(page, "command").startswith("cd project\n")
+    assert "python train.py" in field(page, "command")
+    assert {name: field(page, name) for name in ("code_upload", "requirements")} == {
+        "code_upload": sent["code_upload"],
+        "requirements": "humanize",
+    }
+
+
+def test_a_pasted_job_file_keeps_the_code_that_was_chosen_before(bob: Client) -> None:
+    page = bob.post(reverse("convert_spec") + "?from=form", posted() | {"code_files": [script()]})
+    digest = field(page.content.decode(), "code_upload")
+    pasted = posted(code_upload=digest) | {"yaml": SLURM.decode()}
+    page = bob.post(reverse("convert_spec") + "?from=yaml", pasted).content.decode()
+    assert field(page, "name") == "from-slurm"
+    assert field(page, "code_upload") == digest
+    assert f"upload: {digest}" in page
+
+
+def test_files_of_others_are_not_read_as_job_files(scene: Scene, bob: Client, browser_of: Any) -> None:
+    files = {"code_files": [SimpleUploadedFile("run.sbatch", SLURM)]}
+    page = bob.post(reverse("convert_spec") + "?from=form", posted() | files).content.decode()
+    asked = posted(code_upload=field(page, "code_upload")) | {"do": "file-run.sbatch"}
+    page = browser_of(scene.people.charlie).post(reverse("submit"), asked).content.decode()
+    assert "Import: Slurm" not in page
+    assert "from-slurm" not in page
