@@ -49,6 +49,8 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Failure:
+    """The end of a program's log, and what its exit code means."""
+
     meaning: str  # what the exit code means; empty if the code has no common meaning
     worker: str  # the name of the worker whose log it is: its rank, or the name of its role and a number
     lines: list[str]
@@ -60,11 +62,19 @@ def failure_of(job: Job) -> Failure | None:
     A service replica that exits with code 0 has also failed, because a replica should run without end.
     """
     is_over = job.kind == Job.Kind.REPLICA and job.state == Job.State.SUCCEEDED
-    if job.state != Job.State.FAILED and not is_over:
-        return None
+    return log_end_of(job) if job.state == Job.State.FAILED or is_over else None
+
+
+def log_end_of(job: Job) -> Failure:
+    """Returns the last lines of the log of a job in any state.
+
+    The exit code of a job that Fairlot ended has no meaning, because Fairlot's signals caused it.
+    """
     names = job.worker_names
     rank, lines = _last_lines(job, range(min(len(names), RANKS)))
-    return Failure(meaning_of(job.exit_code), names[rank] if lines else "", lines)
+    ended_by_itself = job.state in (Job.State.FAILED, Job.State.SUCCEEDED)
+    meaning = meaning_of(job.exit_code) if ended_by_itself else ""
+    return Failure(meaning, names[rank] if lines else "", lines)
 
 
 def cause_of(job: Job) -> str:

@@ -18,12 +18,13 @@ from fairshare.model import Reason
 from portal import interruptions
 from portal.jobs.costs import costs_by
 from portal.jobs.detail import yaml_of
+from portal.jobs.failure import Failure, log_end_of
 from portal.lists.cells import Label
+from portal.services.failures import failed_replicas, has_failed
 from scheduling.core.reason_labels import SHORT
 from scheduling.jobs.explain import Explainer
 from scheduling.leases.interruptions import back_by
 from scheduling.models import Job, Lease, Service, ServiceRevision
-from scheduling.services.replicas import BY_ITSELF
 
 MOST_WORDS = 3  # number of reasons that a sentence lists
 
@@ -59,6 +60,8 @@ class RevisionDetail:
 
     revision: ServiceRevision
     lines: Sequence[tuple[str, str]]  # "+" or "-" ("" in the first revision), and the line
+    replica: Job | None  # the replica whose log says why the revision failed
+    failure: Failure | None  # the end of this log; only of the latest failed revision
 
 
 def status_of(service: Service) -> Label:
@@ -68,7 +71,7 @@ def status_of(service: Service) -> Label:
         return Label("Removed", "muted", "slash")
     if service.stopped_at:
         return Label("Stopped", "muted", "pause")
-    if service.trouble or _has_failed(service):
+    if service.trouble or has_failed(service):
         return Label("In trouble", "bad", "alert")
     if not service.replicas:
         return Label("Scaled to 0", "muted", "pause")
@@ -125,7 +128,7 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
         return []
     told = [f"No replicas can be created: {service.trouble}"] if service.trouble else []
     revision = service.current
-    if revision is not None and _has_failed(service):
+    if revision is not None and has_failed(service):
         told.append(f"Revision {revision.number} has failed: {revision.why_failed}.")
     running = [member for member in members if member.job.state == Job.State.RUNNING and not member.is_ready]
     said = next((one.lease.why_not_ready for one in running if one.lease and one.lease.why_not_ready), "")
@@ -142,32 +145,6 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
     if service.why_unknown:
         told.append(f"Jobs cannot reach the service by its network name: {service.why_unknown}")
     return told
-
-
-def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
-    """Returns the replica of the current revision that most recently ended by itself, which a replica should never do.
-
-    Returns None in three cases:
-
-    - No replica ended by itself.
-    - The service should have no replicas.
-    - Enough replicas are ready, and the current revision has not failed (`_has_failed`).
-    """
-    if service.removed_at or service.stopped_at or not service.replicas:
-        return None
-    if sum(member.is_ready for member in members) >= service.replicas and not _has_failed(service):
-        return None
-    failed = Job.objects.filter(service=service, revision=service.current_id, state__in=BY_ITSELF)
-    return failed.select_related("cluster").order_by("-ended_at").first()
-
-
-def _has_failed(service: Service) -> bool:
-    """Returns whether the current revision has failed and is not the service's good revision.
-
-    The good revision is the latest one with enough replicas that became ready. A rollback leads to this revision.
-    """
-    revision = service.current
-    return revision is not None and revision.failed_at is not None and service.good_id != revision.pk
 
 
 def is_stuck(service: Service, members: Sequence[Member]) -> bool:
@@ -256,8 +233,17 @@ def extra_of(service: Service, members: Sequence[Member]) -> int:
 def revisions_of(service: Service) -> list[RevisionDetail]:
     """Returns all revisions of a service, latest first, each with its difference from the previous revision."""
     found = list(service.revisions.select_related("author").order_by("-number"))
-    before = [*found[1:], None]
-    return [RevisionDetail(now, _difference(then, now)) for now, then in zip(found, before, strict=False)]
+    replicas = failed_replicas(service) if any(revision.failed_at for revision in found) else {}
+    latest = next((revision.pk for revision in found if revision.pk in replicas), None)
+    return [
+        RevisionDetail(
+            now,
+            _difference(then, now),
+            replicas.get(now.pk),
+            log_end_of(replicas[now.pk]) if now.pk == latest else None,
+        )
+        for now, then in zip(found, [*found[1:], None], strict=False)
+    ]
 
 
 def _difference(then: ServiceRevision | None, now: ServiceRevision) -> list[tuple[str, str]]:

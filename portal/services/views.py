@@ -23,8 +23,9 @@ from portal import interruptions
 from portal.access import posted_from
 from portal.forms.posting import tell
 from portal.fragments import render_page
-from portal.jobs.failure import failure_of
+from portal.jobs.failure import log_end_of
 from portal.services import detail
+from portal.services.failures import latest_failure
 from portal.services.replica_logs import plain, replica_logs, time_of
 from portal.services.rules import Rules
 from portal.services.traffic import traffic_context
@@ -57,7 +58,7 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
     """
     pk = shown.pk
     members = detail.members_of(shown)
-    failed = detail.latest_failure(shown, members)
+    failed = latest_failure(shown, members)
     changeable = Service.objects.changeable_by(request.user).filter(pk=pk)
     context = {
         "service": shown,
@@ -65,7 +66,7 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
         "sentences": detail.sentences_of(shown, members, reader=request.user),
         "drained": nodes_drained_under(member.lease for member in members),
         "failed": failed,
-        "failure": failure_of(failed) if failed else None,
+        "failure": log_end_of(failed) if failed else None,
         "troubles": detail.troubles_of(shown, members),
         "is_stuck": detail.is_stuck(shown, members),
         "extra": detail.extra_of(shown, members),
@@ -219,10 +220,11 @@ def roll_back(request: UserRequest, pk: int) -> HttpResponse:
     asked = request.POST.get("revision", "")
     number = read_key(asked)
     shown = visible_service(request.user, pk)
+    is_earlier = shown.current is None or number < shown.current.number
     tell(
         request,
         lambda: roll_back_service(actor=request.user, service=shown, number=number),
-        f"The service {shown.name} is being rolled back to revision {number}.",
+        f"The service {shown.name} {'is being rolled back' if is_earlier else 'changes'} to revision {number}.",
     )
     return redirect("service", pk=pk)
 

@@ -26,9 +26,9 @@ def _changed(found: Parameters) -> str:
 
 def _rolled_back(found: Parameters) -> str:
     if "user" in found:
-        return (
-            f"{found['user']} rolled the service back from revision {found['before']} to {found['revision']}"
-        )
+        before, revision = found["before"], found["revision"]
+        how = "rolled the service back" if revision < (before or 0) else "changed the service"
+        return f"{found['user']} {how} from revision {before} to {revision}"
     return (
         f"Revision {found['failed']} has failed: {found['why']}. Rolled back to revision {found['revision']}"
     )

@@ -1067,7 +1067,8 @@ class RepeatedWork(TypedDict):
 class ReplicaFailure(TypedDict):
     job_id: int
     name: str
-    ended_at: str
+    revision: int
+    ended_at: str | None
     end_message: str
     exit_meaning: str
     last_lines: list[str]
@@ -1365,6 +1366,7 @@ class ServiceRevision(TypedDict):
     proved_at: str | None
     failed_at: str | None
     why_failed: str
+    failed_job_id: int | None
 
 
 class Session(TypedDict):

@@ -18,16 +18,16 @@ from portal.api.pages import ListFilters, page_of
 from portal.api.seen import seen_or_404
 from portal.api.services import schemas
 from portal.api.versions import IfMatch, versions_in
-from portal.jobs.failure import failure_of
+from portal.jobs.failure import log_end_of
 from portal.services.detail import (
     Member,
-    latest_failure,
     members_by_service,
     members_of,
     sentences_of,
     status_of,
     troubles_of,
 )
+from portal.services.failures import failed_replicas, latest_failure
 from portal.services.listing import SERVICES
 from portal.services.replica_logs import MOST_REPLICAS, replica_logs, time_of
 from portal.services.traffic import counted_until, not_counted
@@ -97,11 +97,12 @@ def get_service(request: ApiRequest, service_id: int) -> dict[str, Any]:
     """Returns a service with its revisions and its current replicas."""
     service = visible_service(request, service_id)
     revisions = service.revisions.select_related("author")
+    replicas = failed_replicas(service)
     members = members_of(service)
     return show(service, members) | {
         "last_failure": _show_failure(latest_failure(service, members)),
         "sentences": sentences_of(service, members, reader=request.auth),
-        "revisions": [show_revision(revision) for revision in revisions],
+        "revisions": [show_revision(revision, replicas.get(revision.pk)) for revision in revisions],
         "members": [show_member(member) for member in members],
         "interruptions": interruptions.as_json(interruptions.shown(of_service(service))),
         "expected_back_at": back_by(member.job for member in members),
@@ -268,22 +269,26 @@ def show(service: Service, members: Sequence[Member]) -> dict[str, Any]:
 
 
 def _show_failure(job: Job | None) -> dict[str, Any] | None:
-    failure = failure_of(job) if job else None
-    if job is None or failure is None:
+    if job is None:
         return None
+    end = log_end_of(job)
     return {
         "job_id": job.pk,
         "name": job.name,
+        "revision": job.revision and job.revision.number,
         "ended_at": job.ended_at,
         "end_message": end_text_of(job),
-        "exit_meaning": failure.meaning,
-        "last_lines": failure.lines,
+        "exit_meaning": end.meaning,
+        "last_lines": end.lines,
     }
 
 
-def show_revision(revision: ServiceRevision) -> dict[str, Any]:
+def show_revision(revision: ServiceRevision, failed: Job | None) -> dict[str, Any]:
     same = ("number", "spec", "at", "proved_at", "failed_at", "why_failed")
-    return {name: getattr(revision, name) for name in same} | {"author": revision.author.get_username()}
+    return {name: getattr(revision, name) for name in same} | {
+        "author": revision.author.get_username(),
+        "failed_job_id": failed.pk if failed else None,
+    }
 
 
 def show_member(member: Member) -> dict[str, Any]:

@@ -65,6 +65,10 @@ class ServiceRevision(Schema):
     )
     failed_at: datetime | None
     why_failed: str
+    failed_job_id: int | None = Field(
+        description="Id of the replica whose log says why this revision failed; null if it has not failed, or "
+        "if no replica of it ran."
+    )
 
 
 class Interruption(Schema):
@@ -132,7 +136,8 @@ class Service(Schema):
 class ReplicaFailure(Schema):
     job_id: int
     name: str
-    ended_at: datetime
+    revision: int
+    ended_at: datetime | None = Field(description="End of the replica; null while Fairlot stops it.")
     end_message: str
     exit_meaning: str = Field(
         description="What the exit code of the failed replica means; empty if the code has no known meaning."
@@ -144,7 +149,8 @@ class ReplicaFailure(Schema):
 
 class ServiceInFull(Service):
     last_failure: ReplicaFailure | None = Field(
-        description="The latest failure of the current revision; null once all replicas are ready."
+        description="The latest failure of the current revision while too few replicas are ready. If the latest "
+        "rollout was rolled back, a replica of the revision that failed. Otherwise null."
     )
     sentences: list[str] = Field(
         description="Sentences about the replicas: how many run or wait, and why they wait."

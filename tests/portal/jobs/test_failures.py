@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounting.core.clock import now_from_database
 from portal.jobs.failure import MOST_BYTES, MOST_LINES, meaning_of, readable
 from scheduling.backends.base import End, Phase
 from scheduling.backends.local.files import JobFiles
 from scheduling.clusters.backend_factory import backend_for
-from scheduling.models import Job, Lease, Session
+from scheduling.core.event_texts import end_text_of
+from scheduling.models import Job, Lease, Service, Session
+from scheduling.services.actions import change_service, roll_back_service
 from scheduling.services.replicas import step_service
 from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import JobSpec
@@ -54,10 +58,14 @@ def bob(scene: Scene, jobs_folder: Path, browser_of: Any) -> Client:
     return browser_of(scene.people.bob)
 
 
-def fail(scene: Scene, job: Job, log: bytes, code: int = 127, end: End = End.FAILED) -> None:
+def write_log(job: Job, log: bytes) -> None:
     path = JobFiles(backend_for(job.cluster).root, job.pk).log(0)
     path.parent.mkdir(parents=True)
     path.write_bytes(log)
+
+
+def fail(scene: Scene, job: Job, log: bytes, code: int = 127, end: End = End.FAILED) -> None:
+    write_log(job, log)
     lease = Lease.objects.get(job=job, state__in=Lease.HOLDING)
     gone = {"end": end, "ended_age": 0.0, "exit_code": code, "message": f"exited with code {code}"}
     scene.world.see(lease, Phase.ENDED, **gone)
@@ -144,6 +152,74 @@ def test_a_replica_that_ended_without_an_error_shows_its_last_lines_too(scene: S
     fail(scene, replica, b"nothing to do\n", code=0, end=End.SUCCEEDED)
     told = bob.get(f"/api/v1/services/{scene.service.pk}").json()["last_failure"]
     assert (told["last_lines"], told["exit_meaning"]) == (["nothing to do"], "")
+
+
+@pytest.mark.parametrize("crashes", [True, False])
+def test_a_revision_that_was_rolled_back_shows_the_log_of_its_replica(
+    scene: Scene, bob: Client, crashes: bool
+) -> None:
+    """A replica that was never ready shows its log as one that ended by itself does."""
+    made_room(scene)
+    service, people = scene.service, scene.people
+    change_service(actor=people.bob, service=service, replicas=1, max_unavailable=1)
+
+    def ready(job: Job) -> None:
+        scene.world.see(scene.world.lease(job), Phase.RUNNING, address="127.0.0.1:9", ready_age=0.0)
+        step_service(service_id=service.pk)
+
+    step_service(service_id=service.pk)
+    run(scene)
+    good = Job.objects.get(service=service)
+    ready(good)
+    page, one = f"/services/{service.pk}/", f"/api/v1/services/{service.pk}"
+    broken = JobSpec(name=service.name, command="broken", port=8000)
+    change_service(actor=people.bob, service=service, spec=broken)
+    for _ in range(2):
+        step_service(service_id=service.pk)
+        run(scene)
+    bad = Job.objects.get(service=service, revision__number=2)
+    if crashes:
+        fail(scene, bad, LOG)
+    else:
+        write_log(bad, LOG)
+    Service.objects.filter(pk=service.pk).update(progress_at=now_from_database() - timedelta(hours=1))
+    step_service(service_id=service.pk)
+    run(scene)
+    ready(Job.objects.filter(service=service, revision__number=1).latest("pk"))
+    html = bob.get(page).content.decode()
+    assert "1 of 1 replica is ready" in html
+    note, row = html.split('id="replicas-title"')[0], html.split('id="revision-2"')[1].split("</details>")[0]
+    assert "Revision 2 failed, and the service was rolled back to revision 1" in note
+    for part in (note, row):
+        assert "jupyter: not found" in part
+        assert f"/jobs/{bad.pk}/log/" in part
+        assert ("ended by itself: exited with code 127" in part) is crashes
+        assert ("never became ready" in part) is not crashes
+    assert "Try revision 2 again" in row
+    shown = bob.get(one).json()
+    assert shown["last_failure"] | {"ended_at": None} == {
+        "job_id": bad.pk,
+        "name": bad.name,
+        "revision": 2,
+        "ended_at": None,
+        "end_message": end_text_of(Job.objects.get(pk=bad.pk)),
+        "exit_meaning": meaning_of(127) if crashes else "",
+        "last_lines": LINES,
+    }
+    assert [one["failed_job_id"] for one in shown["revisions"]] == [bad.pk, None]
+
+    change_service(actor=people.bob, service=service, spec=broken.model_copy(update={"command": "better"}))
+    html = bob.get(page).content.decode()
+    assert "was rolled back" not in html.split('id="replicas-title"')[0], "another rollout began"
+    assert "jupyter: not found" in html.split('id="revision-2"')[1], "its row still says why"
+    roll_back_service(actor=people.bob, service=service, number=1)
+    html = bob.get(page).content.decode()
+    assert "Use revision 3" in html
+    assert "Roll back to revision" not in html
+    said = bob.post(f"{page}rollback/", {"revision": "3"}, follow=True).content.decode()
+    assert "changes to revision 3" in said
+    assert "bob changed the service from revision 1 to 3" in said
+    assert "Roll back to revision 1" in said
 
 
 def test_others_see_nothing_of_it(scene: Scene, bob: Client, browser_of: Any) -> None:

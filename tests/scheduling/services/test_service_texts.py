@@ -25,6 +25,11 @@ SENTENCES = [
     ),
     (
         Kind.ROLLED_BACK,
+        {"user": "bob", "before": 1, "revision": 2},
+        "bob changed the service from revision 1 to 2",
+    ),
+    (
+        Kind.ROLLED_BACK,
         {"failed": 2, "why": "no replica became ready", "revision": 1},
         "Revision 2 has failed: no replica became ready. Rolled back to revision 1",
     ),

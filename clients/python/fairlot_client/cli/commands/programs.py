@@ -152,7 +152,16 @@ SERVICE: list[Column] = [
     ("replicas", lambda it: "\n".join(
         f"job {one['job_id']} {one['state']}{' ready' if one['ready'] else ''} {one['reason'] or one['why_not_ready']}"
         for one in it.get("members", []))),
+    ("last failure", lambda it: _failure(it.get("last_failure"))),
 ]  # fmt: skip
+
+
+def _failure(found: Any) -> str:
+    """Returns which replica failed, how it ended, and the last lines of its log."""
+    if not found:
+        return ""
+    how = f"job {found['job_id']} {found['name']}, revision {found['revision']}: {found['end_message']}"
+    return "\n".join([how, *found["last_lines"]])
 
 
 @service.command("list")

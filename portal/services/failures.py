@@ -1,0 +1,66 @@
+"""Which replica of a service shows why a revision does not work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from django.db.models import BooleanField, ExpressionWrapper, F, Q
+
+from scheduling.models import Job, Service
+from scheduling.models.event_codes import ServiceEventKind as Kind
+from scheduling.services.replicas import BY_ITSELF, ROLLOUTS
+
+if TYPE_CHECKING:
+    from portal.services.detail import Member
+
+
+def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
+    """Returns the replica, with its cluster and revision, whose log says what is wrong with the service now.
+
+    This is the first of these that exists:
+
+    1. While too few replicas are ready, or the current revision has failed: the replica of the current revision that
+       most recently ended by itself, which a replica should never do.
+    2. If the latest rollout was rolled back automatically: a replica of the revision that failed.
+
+    Returns None if there is no such replica, or if the service should have no replicas.
+    """
+    if not service.wanted:
+        return None
+    if has_failed(service) or sum(member.is_ready for member in members) < service.replicas:
+        failed = Job.objects.filter(service=service, revision=service.current_id, state__in=BY_ITSELF)
+        if latest := failed.select_related("cluster", "revision").order_by("-ended_at").first():
+            return latest
+    rollout = service.events.filter(kind__in=ROLLOUTS).first()
+    if rollout is None or rollout.kind != Kind.ROLLED_BACK or "failed" not in rollout.detail:
+        return None
+    replicas = failed_replicas(service).values()
+    number = rollout.detail["failed"]
+    return next((job for job in replicas if job.revision and job.revision.number == number), None)
+
+
+def has_failed(service: Service) -> bool:
+    """Returns whether the current revision has failed and is not the service's good revision.
+
+    The good revision is the latest one with enough replicas that became ready. A rollback leads to this revision.
+    """
+    revision = service.current
+    return revision is not None and revision.failed_at is not None and service.good_id != revision.pk
+
+
+def failed_replicas(service: Service) -> dict[int | None, Job]:
+    """Returns a replica of each failed revision, by the revision's id: the one whose log says best why it failed.
+
+    This is the last one that ended by itself, otherwise the last one that ran and was never ready. The rollback or the
+    next rollout has ended the latter, so it counts as cancelled. The replicas have their cluster and revision.
+    """
+    ran = Job.objects.filter(service=service, first_started_at__isnull=False)
+    failed = ran.filter(revision__failed_at__isnull=False)
+    found = (
+        failed.filter(Q(state__in=BY_ITSELF) | Q(first_ready_at=None))
+        .annotate(is_over=ExpressionWrapper(Q(state__in=BY_ITSELF), output_field=BooleanField()))
+        .order_by("revision_id", "-is_over", F("ended_at").desc(nulls_first=True), "-pk")
+        .distinct("revision_id")
+    )
+    return {job.revision_id: job for job in found.select_related("cluster", "revision")}
