@@ -24,6 +24,7 @@ from portal.reports.scope import chosen_cluster, chosen_tenant
 from portal.share.chart import draw
 from portal.share.limits import limits_in_force, may_limit
 from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, asked_stretch, named_period
+from portal.share.verdict import Verdict
 from portal.user_request import UserRequest
 from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster, Trade
@@ -33,6 +34,7 @@ from scheduling.shares.changed_speeds import changed_speeds
 from scheduling.shares.series import POINTS, is_young, last_round, point_times, share_of
 
 TRADES_PER_PAGE = 25
+ROUND_LENGTH = ("quantum_seconds", "switch_seconds", "overhead_limit")  # fields of a cluster
 
 
 @require_safe
@@ -65,6 +67,7 @@ def _shared(request: UserRequest, tenant: Tenant, visible: list[Tenant], cluster
     now, last = last_round(teams, cluster)
     period = named_period(key, ends=now if last is None else min(last, now))
     series = share_of(teams, cluster, period.begins, period.ends)
+    total = sum((one.total for one in series), Amounts())
     times = [localtime(time) for time in point_times(period.begins, period.ends)]
     return {
         "tenant": tenant,
@@ -76,8 +79,8 @@ def _shared(request: UserRequest, tenant: Tenant, visible: list[Tenant], cluster
             (chart, chart.marks(times, localtime(period.ends), team=tenant.slug))
             for chart in (draw(one, seconds_per_point=period.seconds / POINTS) for one in series)
         ],
-        "total": sum((one.total for one in series), Amounts()),
-        "owed": sum(one.owed for one in series),
+        "total": total,
+        "verdict": Verdict(total.owed, sum(one.owed for one in series), cluster.effective_quantum),
         "times": times,
         "middle": times[POINTS // 2],
         "time_format": "H:i" if period.seconds <= 86_400 else "j M H:i",
@@ -191,4 +194,4 @@ def own_tenants(user: User) -> set[int]:
     return set(ids_with_role(user))
 
 
-_clusters = Prepared(lambda: Cluster.objects.order_by(*by_name("name")).only("name"))
+_clusters = Prepared(lambda: Cluster.objects.order_by(*by_name("name")).only("name", *ROUND_LENGTH))

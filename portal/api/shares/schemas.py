@@ -32,7 +32,8 @@ class ShareOfGeneration(Schema):
     generation: str
     total: Amounts
     owed: float = Field(
-        description="GPU-seconds that the next rounds give back to the team; negative if the team received too much."
+        description="The balance now: GPU-seconds that the next rounds repay; negative if the team received them "
+        "early. It does not depend on the period."
     )
     points: list[Amounts]
 

@@ -12,6 +12,7 @@ from accounting.access.visibility import visible_ids
 from accounting.core.clock import now_from_database
 from accounting.models import Generation
 from portal.share.chart import HEIGHT, draw
+from portal.share.verdict import Verdict
 from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster, Job, JobSpeed, Round, ShareBalance, ShareInterval, Trade
 from scheduling.reports.trades import read_trades, seen, totals
@@ -116,7 +117,7 @@ def test_each_cluster_has_a_share_of_its_own(scene: Scene, browser_of) -> None:
     browser = browser_of(cast.bob)
     pages = {name: browser.get(f"/share/?cluster={name}") for name in ("lab", "far")}
     assert [round(page.context["total"].entitled) for page in pages.values()] == [10_800, 36_000]
-    assert pages["far"].context["owed"] == 99
+    assert pages["far"].context["verdict"].balance == 99
     assert "<option selected>far</option>" in pages["far"].content.decode()
     assert browser.get("/share/").context["cluster"] == far  # the first cluster by name
     assert browser.get("/share/?cluster=nowhere").status_code == 404
@@ -157,6 +158,43 @@ def test_a_number_below_zero_has_its_sign() -> None:
     lent = Amounts(entitled=60.0, received=60.0, lent=60.0)
     chart = draw(Series(Generation(name="V100"), [lent], 0.0), seconds_per_point=60.0)
     assert [mark.label for mark, _ in chart.ticks] == ["−1", "−0.5", "0", "0.5", "1"]
+
+
+GRAIN = 60.0  # GPU-seconds of one GPU in a round
+balances = st.floats(-1e5, 1e5)
+
+
+@given(balances, balances)
+def test_what_is_owed_is_repaid_lost_or_less_than_a_gpu_for_a_round(owed: float, balance: float) -> None:
+    verdict = Verdict(owed, balance, GRAIN)
+    assert sum((verdict.is_even, verdict.is_ahead, verdict.repaid > 0)) == 1
+    assert verdict.lost >= 0
+    assert owed <= verdict.repaid + verdict.lost + GRAIN
+
+
+def test_the_page_says_what_of_the_owed_time_is_not_repaid(scene: Scene, browser_of) -> None:
+    """The page calls nobody ahead of its share for a balance of seconds, and names the shortfall that is lost."""
+    cast, lab = scene.people, scene.world.cluster
+    of = Round.objects.get(pk=scene.trade.round_id)
+    ends = ShareInterval.objects.filter(round=of).latest("ends").ends
+    ShareInterval.objects.all().delete()
+    share(of, cast.astro, cast.v100, ends=ends, entitled=3600, received=1800)
+    balance = ShareBalance.objects.filter(cluster=lab, tenant=cast.astro)
+
+    def said(owed: float) -> str:
+        balance.delete()
+        balance.create(cluster=lab, tenant=cast.astro, user=cast.bob, generation=cast.v100, owed=owed)
+        return words(browser_of(cast.bob).get("/share/?period=24h"))
+
+    even = said(-25)
+    assert "50 % of 1 GPU-h due in the last 24 hours" in even
+    assert ">Even<" in even
+    assert "other teams go first" not in even
+    assert "Astro received 0.5 GPU-h less than was due. The next rounds do not repay it" in even
+    assert "The next rounds repay 0.2 GPU-h of it, and not the rest" in said(720)
+    assert "0.2 GPU-h to come" in said(720)
+    assert "less than was due" not in said(1800)
+    assert "other teams go first until" in said(-720)
 
 
 @pytest.mark.parametrize("period", ["1h", "24h", "7d", "30d", "nonsense"])
