@@ -45,6 +45,7 @@ from scheduling.models import Cluster, Job, Lease, Node, Operation
 from scheduling.pipelines.inputs import inputs_of
 from scheduling.sessions.actions import base_url, token_of
 from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.members import SWEEP_VARIABLE
 from scheduling.spec.roles import Role, leader_of, roles_by_rank
 
 logger = logging.getLogger(__name__)
@@ -340,7 +341,10 @@ def _role(role: Role, job: Job, spec: JobSpec) -> GangRole:
 
 
 def _variables(job: Job, spec: JobSpec) -> dict[str, str]:
-    return spec.variables | ({"FAIRLOT_BASE_URL": base_url(job)} if job.kind == Job.Kind.SESSION else {})
+    """Returns the variables of the specification, and those that a session or a member of a sweep has besides."""
+    of_session = {"FAIRLOT_BASE_URL": base_url(job)} if job.kind == Job.Kind.SESSION else {}
+    of_member = {SWEEP_VARIABLE: str(job.sweep_id)} if job.sweep_id is not None else {}
+    return spec.variables | of_session | of_member
 
 
 def _secrets(lease: Lease, spec: JobSpec) -> Secrets:

@@ -8,6 +8,7 @@ from scheduling.spec.job_spec import RESERVED_VARIABLES, VARIABLE_NAME
 MOST_MEMBERS = 10_000
 INDEX = "index"  # what the command calls a member's number
 INDEX_VARIABLE = "SWEEP_INDEX"
+SWEEP_VARIABLE = "FAIRLOT_SWEEP_ID"  # the same number for all members of a sweep
 LONGEST_NAME = 40  # of a parameter
 LONGEST_VALUE = 500  # characters
 # Up to here, floating-point numbers, JSON and the database represent each whole number alike.

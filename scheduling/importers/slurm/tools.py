@@ -11,6 +11,7 @@ from scheduling.importers.draft import JobDraft
 from scheduling.importers.slurm.arrays import Tasks
 from scheduling.importers.slurm.directives import BatchScript
 from scheduling.importers.slurm.resources import Request
+from scheduling.spec.members import SWEEP_VARIABLE
 
 # Options of srun whose value may be the next word.
 WITH_VALUE = (
@@ -147,6 +148,8 @@ NO_ARRAY = (
 )
 OF_ARRAYS = "SLURM_ARRAY_TASK_"
 OF_ARRAY = "SLURM_ARRAY_JOB_ID"
+# A job that is submitted again by itself is no member of the sweep any more.
+SHARED = f'"${{{SWEEP_VARIABLE}:-$FAIRLOT_JOB_ID}}"'
 
 
 def set_variables(
@@ -167,12 +170,8 @@ def set_variables(
     for name in names:
         source = f"line {line_of(rf'[$]{{?{name}')}: ${name}"
         if tasks is not None and name == OF_ARRAY and len(tasks.numbers) > 1:
-            exports[name] = AT_RUN_TIME[name]
-            draft.report.approximated(
-                source,
-                "command",
-                "The command sets it to the number of the member's own job. In Slurm all tasks have the same.",
-            )
+            exports[name] = SHARED
+            draft.report.mapped(source, "command", "The number of the sweep, which all its members have.")
         elif tasks is not None and name.startswith(OF_ARRAYS):
             draft.report.mapped(source, f"variables.{name}", _of_tasks(tasks, name))
         elif name == OF_ARRAY and tasks is None:

@@ -138,7 +138,11 @@ def test_the_tasks_of_an_array_are_the_members_of_a_sweep(
     assert (work.kind, work.options["parameters"]["kind"]) == (WorkKind.SWEEP, kind)
     assert work.options.get("at_once") == at_once
     said = [f"{{index}} {{{{index}}}} {task} of {len(tasks)} 77\n" for task in tasks]
-    assert [run(member.to_dict(), tmp_path, rank=0) for member in members_of(work)] == said
+    members = [member.to_dict() for member in members_of(work)]
+    assert [run(member, tmp_path, rank=0, FAIRLOT_SWEEP_ID="9") for member in members] == [
+        text.replace(" 77\n", " 9\n") for text in said
+    ]
+    assert [run(member, tmp_path, rank=0) for member in members] == said  # each submitted again by itself
 
 
 def test_a_script_finds_its_gpus_by_the_names_of_slurm(tmp_path: Path) -> None:
@@ -157,7 +161,7 @@ def test_the_report_says_which_sweep_an_array_becomes() -> None:
         for line in converted("--array=1-4", "echo $SLURM_ARRAY_JOB_ID").report
         if "JOB_ID" in line.source
     )
-    assert (shared.fate, "member's own job" in shared.text) == (Fate.APPROXIMATED, True)
+    assert (shared.fate, "all its members" in shared.text) == (Fate.MAPPED, True)
     missing = [
         line for line in converted("-G1", "echo $SLURM_ARRAY_TASK_ID").report if "TASK_ID" in line.source
     ]

@@ -18,12 +18,13 @@ from accounting.models import AuditEvent, Membership, Quota
 from scheduling.backends.base import BackendError, End
 from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.departures.actions import Fate, settle_work
+from scheduling.execution.operations import describe_gang
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.secrets import create_secret
 from scheduling.leases import history
 from scheduling.metrics.printed import READ
 from scheduling.models import Cluster, Job, Sweep, SweepMember
-from scheduling.spec.job_spec import SpecError
+from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.sweeps import controller
 from scheduling.sweeps.actions import Rules, cancel_sweep, preview_sweep, run_failed_again
 from scheduling.sweeps.controller import LEAST_WAITING, sweeps_to_step
@@ -66,6 +67,19 @@ def test_a_member_makes_one_and_its_first_members_become_jobs(lab: World) -> Non
     assert text_of(job.events.get(kind="submitted")) == "Submitted by the sweep “tune”"
     event = AuditEvent.objects.get(verb="sweep.create")
     assert (event.actor, event.tenant, event.after["members"]) == (lab.people.bob, lab.people.astro, 40)
+
+
+def test_all_members_know_the_number_of_their_sweep_and_other_jobs_have_none(lab: World) -> None:
+    sweep = step(make(lab, array(2), spec=spec(variables={"MINE": "1"})))
+    alone = lab.submit(lab.people.bob, lab.people.astro)
+    run(lab)
+
+    def variables(job: Job) -> dict[str, str]:
+        return dict(describe_gang(lab.lease(job), JobSpec.parse(job.spec), 1000).environment)
+
+    shared = {"MINE": "1", "FAIRLOT_SWEEP_ID": str(sweep.pk)}
+    assert [variables(job) for job in living(sweep)] == [shared | {"SWEEP_INDEX": index} for index in "01"]
+    assert "FAIRLOT_SWEEP_ID" not in variables(alone)
 
 
 def test_the_same_request_again_gives_the_same_sweep(lab: World) -> None:
