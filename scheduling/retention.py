@@ -47,7 +47,12 @@ AT_ONCE = 1000
 # Events that a job under contention gets at every quantum. Its first and last events are of other kinds and stay.
 TURNS = (Event.PICKED, Event.STARTED, Event.PREEMPTED, Event.RELEASED)
 # Events that a service gets whenever replicas come and go. Events of people's actions stay.
-REPEATED = (ServiceEventKind.REPLACED, ServiceEventKind.TROUBLE, ServiceEventKind.PROVED)
+REPEATED = (
+    ServiceEventKind.REPLACED,
+    ServiceEventKind.CRASHES,
+    ServiceEventKind.TROUBLE,
+    ServiceEventKind.PROVED,
+)
 
 
 def prune(*, records: timedelta, attempts: timedelta) -> int:

@@ -24,7 +24,7 @@ class EventKind(models.TextChoices):
         "GPUs are idle, work is repeated, a session stops soon, or a job may be preempted",
     )
     SWEEP_ENDED = "sweep.ended", "Sweep ended"
-    SERVICE_FAILED = "service.failed", "Revision of a service failed"
+    SERVICE_FAILED = "service.failed", "Revision of a service failed, or its replicas end again and again"
     BUDGET = "budget.warning", "Budget is nearly or completely spent"
     REQUEST_OPEN = "request.open", "Request waits for an answer"
     REQUEST_ANSWERED = "request.answered", "Request was answered, or its grant ends"

@@ -25,6 +25,7 @@ from scheduling.core.reason_labels import SHORT
 from scheduling.jobs.explain import Explainer
 from scheduling.leases.interruptions import back_by
 from scheduling.models import Job, Lease, Service, ServiceRevision
+from scheduling.services.crashes import crash_loop_of
 
 MOST_WORDS = 3  # number of reasons that a sentence lists
 
@@ -166,6 +167,8 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
     ready = sum(member.is_ready for member in members)
     told = [f"{ready} of {counted(service.replicas, 'replica')} {'is' if ready == 1 else 'are'} ready."]
     told += _not_ready(members)
+    if crashes := crash_loop_of(service, now=timezone.now()):
+        told.append(f"{crashes.text}.")
     waiting = [member for member in members if member.job.state in Job.WAITING]
     if waiting:
         why = Counter(member.reason for member in waiting).most_common(MOST_WORDS)

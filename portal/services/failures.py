@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
+from django.utils import timezone
 
 from scheduling.models import Job, Service
 from scheduling.models.event_codes import ServiceEventKind as Kind
-from scheduling.services.replicas import BY_ITSELF, ROLLOUTS
+from scheduling.services.crashes import BY_ITSELF, crash_loop_of
+from scheduling.services.replicas import ROLLOUTS
 
 if TYPE_CHECKING:
     from portal.services.detail import Member
@@ -22,7 +24,8 @@ def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
 
     1. While too few replicas are ready, or the current revision has failed: the replica of the current revision that
        most recently ended by itself, which a replica should never do.
-    2. If the latest rollout was rolled back automatically: a replica of the revision that failed.
+    2. The latest replica of a crash loop, also while its successor is ready.
+    3. If the latest rollout was rolled back automatically: a replica of the revision that failed.
 
     Returns None if there is no such replica, or if the service should have no replicas.
     """
@@ -32,6 +35,8 @@ def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
         failed = Job.objects.filter(service=service, revision=service.current_id, state__in=BY_ITSELF)
         if latest := failed.select_related("cluster", "revision").order_by("-ended_at").first():
             return latest
+    if crashes := crash_loop_of(service, now=timezone.now()):
+        return crashes.latest
     rollout = service.events.filter(kind__in=ROLLOUTS).first()
     if rollout is None or rollout.kind != Kind.ROLLED_BACK or "failed" not in rollout.detail:
         return None

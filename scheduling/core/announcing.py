@@ -124,6 +124,22 @@ def announce_failed_revision(service: Service, revision: ServiceRevision, said: 
     )
 
 
+def announce_crash_loop(service: Service, revision: ServiceRevision, said: str, *, at: datetime) -> None:
+    """Announces to the owner of a service and to the author of its revision that replicas end again and again.
+
+    `said`: which, and how they end. `at`: the time, because this is announced again on later days.
+    """
+    announce(
+        EventKind.SERVICE_FAILED,
+        f"service:{service.pk}:crashes:{at.isoformat()}",
+        tenant=service.tenant,
+        concerns=sorted({service.owner_id, revision.author_id}),
+        title=f"Replicas of the service {quoted(service)} end again and again",
+        text=f"{said}. Fairlot goes on replacing it, every five minutes at most.",
+        path=f"/services/{service.pk}/",
+    )
+
+
 def announce_waits() -> int:
     """Announces the jobs that have waited longer than some rule asks for. Returns their number.
 

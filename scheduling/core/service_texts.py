@@ -63,6 +63,7 @@ TEXTS: Mapping[Kind, Callable[[Parameters], str]] = {
     ),
     Kind.FAILED: lambda found: f"Revision {found['revision']} has failed: {found['why']}",
     Kind.REPLACED: _replaced,
+    Kind.CRASHES: lambda found: str(found["text"]),
     Kind.TROUBLE: lambda found: f"No replicas can be created: {found['trouble']}",
     Kind.HANDED_OVER: lambda found: sentence(EventCode.HANDED_OVER, found),
     Kind.WARNED: lambda found: f"{found['replica']}: {sentence(EventCode.CLAIM_WARNED, found)}",

@@ -112,6 +112,7 @@ class ServiceEventKind(StrEnum):
     PROVED = "proved"
     FAILED = "failed"
     REPLACED = "replaced"
+    CRASHES = "crashes"  # replicas of a good revision end by themselves again and again
     TROUBLE = "trouble"
     WARNED = "warned_of_claims"
     HANDED_OVER = "handed_over"

@@ -18,12 +18,13 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from fairshare.model import Reason
 from scheduling.core import pubsub
-from scheduling.core.announcing import announce_failed_revision
+from scheduling.core.announcing import announce_crash_loop, announce_failed_revision
 from scheduling.jobs.actions import cancel_within
 from scheduling.jobs.submitting import submit_stored
 from scheduling.models import Job, Lease, Service, ServiceEvent, ServiceRevision
 from scheduling.models.event_codes import Cause, EventCode, Message
 from scheduling.models.event_codes import ServiceEventKind as Kind
+from scheduling.services.crashes import BY_ITSELF, crash_loop_of
 from scheduling.services.rollout import Replica, Wanted, plan
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -35,7 +36,8 @@ REST_SECONDS = (1, 10, 60, 300)
 STEADY = timedelta(minutes=10)
 # Each rollout begins with an event of one of these kinds.
 ROLLOUTS = (Kind.CREATED, Kind.UPDATED, Kind.ROLLED_BACK)
-BY_ITSELF = (Job.State.SUCCEEDED, Job.State.FAILED)
+# Minimum interval between announcements that replicas of a service end again and again.
+CRASHES_TOLD_EVERY = timedelta(days=1)
 # Minimum interval between updates of `progress_at`, to save writes.
 NOTED_EVERY = timedelta(seconds=5)
 
@@ -44,7 +46,8 @@ NOTED_EVERY = timedelta(seconds=5)
 def step_service(*, service_id: int) -> bool:
     """Creates and ends the replicas of a service that must be created or ended now. Returns whether anything changed.
 
-    Also marks the current revision as good or failed, and may roll back a failed revision. Any number of workers may
+    Also marks the current revision as good or failed, may roll back a failed revision, and announces replicas that end
+    again and again. Any number of workers may
     call this at any time.
     """
     services = Service.objects.select_related("tenant", "cluster", "current__author", "good__author")
@@ -56,6 +59,8 @@ def step_service(*, service_id: int) -> bool:
     _judge(look)
     if service.current != before:
         look = _ServiceState(service, look.now)
+    if look.resting:
+        _announce_crash_loop(look)
     todo = plan(look.wanted, look.replicas, look.resting)
     by_id = {job.pk: job for job in look.jobs}
     for pk in todo.end:
@@ -187,6 +192,18 @@ def _make(look: _ServiceState, slots: Sequence[int]) -> None:
         service.save(update_fields=["trouble"])
         if trouble:
             note(service, Kind.TROUBLE, trouble=trouble)
+
+
+def _announce_crash_loop(look: _ServiceState) -> None:
+    """Announces that replicas of the good revision end by themselves again and again, at most once a day."""
+    service = look.service
+    told = service.events.filter(kind=Kind.CRASHES, at__gt=look.now - CRASHES_TOLD_EVERY)
+    found = crash_loop_of(service, now=look.now)
+    if found is None or service.current is None or told.exists():
+        return
+    note(service, Kind.CRASHES, text=found.text)
+    announce_crash_loop(service, service.current, found.text, at=look.now)
+    pubsub.publish(f"jobs:{service.tenant_id}")
 
 
 def _submit(service: Service, slot: int, *, attempt: int) -> Job:

@@ -144,6 +144,28 @@ def test_a_service_shows_how_its_latest_replica_failed(scene: Scene, bob: Client
     assert told["exit_meaning"] in html
 
 
+def test_a_crash_loop_is_shown_also_while_its_replica_is_ready(scene: Scene, bob: Client) -> None:
+    made_room(scene)
+    service = scene.service
+    change_service(actor=scene.people.bob, service=service, replicas=1)
+    for attempt in range(4):
+        step_service(service_id=service.pk)
+        run(scene)
+        replica = Job.objects.get(service=service, attempt=attempt + 1)
+        scene.world.see(scene.world.lease(replica), Phase.RUNNING, address="127.0.0.1:9", ready_age=0.0)
+        step_service(service_id=service.pk)
+        if attempt < 3:
+            fail(scene, replica, LOG)
+            earlier = now_from_database() - timedelta(minutes=6)
+            Job.objects.filter(pk=replica.pk).update(ended_at=earlier)
+    shown = bob.get(f"/api/v1/services/{service.pk}").json()
+    assert "Replica supernova-api-0 ended by itself 3 times within an hour" in " ".join(shown["sentences"])
+    assert (shown["ready"], shown["last_failure"]["name"]) == (1, "supernova-api-0-3")
+    html = bob.get(f"/services/{service.pk}/").content.decode()
+    assert "1 of 1 replica is ready. Replica supernova-api-0 ended by itself 3 times within an hour" in html
+    assert "jupyter: not found" in html
+
+
 def test_a_replica_that_ended_without_an_error_shows_its_last_lines_too(scene: Scene, bob: Client) -> None:
     made_room(scene)
     step_service(service_id=scene.service.pk)

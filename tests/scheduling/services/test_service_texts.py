@@ -42,6 +42,11 @@ SENTENCES = [
         "api-0-1 ended by itself (exit code 1); api-0-2 replaces it",
     ),
     (
+        Kind.CRASHES,
+        {"text": "Replica api-0 ended by itself 3 times within an hour"},
+        "Replica api-0 ended by itself 3 times within an hour",
+    ),
+    (
         Kind.TROUBLE,
         {"trouble": "the team may have 10 jobs"},
         "No replicas can be created: the team may have 10 jobs",

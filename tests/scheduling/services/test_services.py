@@ -21,6 +21,7 @@ from scheduling.models import Job, Lease, Service, ServiceEvent
 from scheduling.retention import prune
 from scheduling.services import replicas
 from scheduling.services.actions import change_service, create_service, remove_service, roll_back_service
+from scheduling.services.crashes import crash_loop_of
 from scheduling.services.replicas import FIRST, services_to_step, step_service
 from scheduling.spec.job_spec import JobSpec, SpecError
 from tests.scheduling.world import World, world
@@ -140,6 +141,52 @@ def test_a_replica_that_keeps_ending_is_replaced_with_growing_delays(lab: World)
     fail(lab, job)
     Job.objects.filter(pk=job.pk).update(ended_at=now_from_database() - timedelta(seconds=20))
     assert not step_service(service_id=service.pk), "the third in a row rests for a minute"
+
+
+def test_a_crash_loop_of_a_good_revision_is_announced_once_a_day(lab: World) -> None:
+    service = service_of(lab, 1)
+    come_up(lab, service)
+
+    def crash(times: int) -> int:
+        for _ in range(times):
+            [job] = living(service)
+            fail(lab, job)
+            step_service(service_id=service.pk)
+            now = now_from_database()
+            Job.objects.filter(pk=job.pk).update(ended_at=now - timedelta(minutes=6))
+            come_up(lab, service)
+            come_up(lab, service)
+        return NotificationEvent.objects.filter(kind="service.failed").count()
+
+    assert crash(2) == 0
+    assert crash(1) == 1
+    [event] = NotificationEvent.objects.filter(kind="service.failed")
+    assert event.title == "Replicas of the service “api” end again and again"
+    said = "Replica api-0 ended by itself 3 times within an hour; most recently: exit 1"
+    assert event.text.startswith(f"{said}. ")
+    assert event.concerns == [lab.people.bob.pk]
+    assert told(service, "crashes") == [said]
+    assert crash(2) == 1, "once a day"
+    service.events.filter(kind="crashes").update(at=now_from_database() - timedelta(hours=25))
+    assert crash(1) == 2
+
+
+def test_no_crash_loop_is_announced_of_what_ended_long_ago_or_was_never_good(lab: World) -> None:
+    service = service_of(lab, 1)
+    come_up(lab, service)
+    for _ in range(3):
+        [job] = living(service)
+        fail(lab, job)
+        Job.objects.filter(pk=job.pk).update(ended_at=now_from_database() - timedelta(minutes=61))
+        come_up(lab, service)
+        come_up(lab, service)
+    assert crash_loop_of(service, now=now_from_database()) is None
+    Job.objects.filter(service=service).exclude(ended_at=None).update(ended_at=now_from_database())
+    assert crash_loop_of(service, now=now_from_database())
+    service.stopped_at = now_from_database()
+    assert crash_loop_of(service, now=now_from_database()) is None
+    service.stopped_at, service.good = None, None
+    assert crash_loop_of(service, now=now_from_database()) is None
 
 
 def test_a_cancelled_replica_is_replaced_at_once(lab: World) -> None:
