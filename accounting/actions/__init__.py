@@ -5,7 +5,13 @@ impossible.
 """
 
 from accounting.actions.budgets import remove_budget, set_budget
-from accounting.actions.hardware import create_generation, delete_generation, set_price, set_weight
+from accounting.actions.hardware import (
+    create_generation,
+    delete_generation,
+    remove_price,
+    set_price,
+    set_weight,
+)
 from accounting.actions.invitations import accept_invitation, invite, revoke_invitation
 from accounting.actions.ledger import resume_sealing, take_back_trade, take_back_usage
 from accounting.actions.memberships import add_member, change_membership, remove_member
@@ -45,6 +51,7 @@ __all__ = [
     "reactivate_user",
     "remove_budget",
     "remove_member",
+    "remove_price",
     "remove_quota",
     "rename_tenant",
     "reset_password",

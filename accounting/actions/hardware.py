@@ -147,6 +147,34 @@ def set_price(
     return price
 
 
+@transaction.atomic(durable=True)
+def remove_price(*, actor: User | None, price: Price) -> None:
+    """Removes a planned price. The price before it, if it lasted until then, stays valid until the next later price.
+
+    Raises Refused if the price has begun, or no longer exists.
+    """
+    require(actor, "price.set")
+    generation = _locked(price.generation)  # new postings wait until the commit
+    planned = Price.objects.filter(pk=price.pk).first()
+    if planned is None:
+        raise Refused("This price no longer exists.")
+    since, until = planned.valid.lower, planned.valid.upper
+    if since <= now_from_database():
+        raise Refused("This price has begun, so it stays in the price list. Set a new price instead.")
+    _require_unbilled(generation, since)
+    planned.delete()
+    before = Price.objects.filter(generation=generation, valid__endswith=since).first()
+    if before is not None:
+        Price.objects.filter(pk=before.pk).update(valid=DateTimeTZRange(before.valid.lower, until))
+    audit.record(
+        actor=actor,
+        verb="price.remove",
+        target=generation,
+        before=_audit_values(planned) | {"since": since},
+        after=_audit_values(before) if before else {"per_gpu_hour": None},
+    )
+
+
 def _audit_values(price: Price) -> dict[str, object]:
     of_classes = {name: getattr(price, name) for name in Price.CLASSES if getattr(price, name) is not None}
     return {"per_gpu_hour": price.per_gpu_hour} | of_classes | {"currency": price.currency}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -90,6 +91,12 @@ class Price(models.Model):
                 expressions=[("generation", RangeOperators.EQUAL), ("valid", RangeOperators.OVERLAPS)],
             ),
         ]
+
+    def state(self, now: datetime) -> str:
+        """Returns "past", "now" or "planned": when the price is valid, seen at `now`."""
+        if self.valid.lower > now:
+            return "planned"
+        return "now" if self.valid.upper is None or self.valid.upper > now else "past"
 
     def of_class(self, name: str) -> Decimal:
         """Returns the price of a GPU-hour in the class `name`, one of CLASSES; the plain price if the class has no

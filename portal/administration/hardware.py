@@ -45,10 +45,13 @@ def _generations(request: UserRequest, *, posted: Form | None = None) -> HttpRes
     found = Generation.objects.annotate(node_count=Count("nodes")).prefetch_related(
         Prefetch("prices", queryset=prices)
     )
+    now = now_from_database()
     context = {
         "tab": "generations",
-        "generations": [(one, PriceForm(one).or_posted(posted)) for one in found],
-        "now": now_from_database(),
+        "generations": [
+            (one, [(price, price.state(now)) for price in one.prices.all()], PriceForm(one).or_posted(posted))
+            for one in found
+        ],
         "create": GenerationForm("create").or_posted(posted),
     }
     return show(request, "administration/generations.html", context, posted=posted)
@@ -82,6 +85,21 @@ def set_price(request: UserRequest, pk: int) -> HttpResponse:
         PriceForm(generation, request),
         lambda values: actions.set_price(actor=request.user, generation=generation, **values),
         done=f"The price of the GPU type {generation.name} has been saved.",
+        to=("admin_generations",),
+        page=_generations,
+    )
+
+
+@permitted("price.set")
+@posted_from("admin_generations")
+def remove_price(request: UserRequest, pk: int) -> HttpResponse:
+    """Removes a planned price."""
+    price = get_object_or_404(Price.objects.select_related("generation"), pk=pk)
+    return perform(
+        request,
+        Form(f"remove-price-{pk}", request),
+        lambda _: actions.remove_price(actor=request.user, price=price),
+        done=f"The planned price of the GPU type {price.generation.name} has been removed.",
         to=("admin_generations",),
         page=_generations,
     )

@@ -97,7 +97,7 @@ def changes_of(event: AuditEvent) -> list[Change]:
         before = {name: value for name, value in before.items() if name in after}
     changes = []
     for name in dict.fromkeys([*before, *after]):
-        if name == "currency" and event.verb == "price.set":  # each price is shown with its currency
+        if name == "currency" and event.verb.startswith("price."):  # each price is shown with its currency
             continue
         if name in before and name in after and before[name] == after[name] and name not in WHICH:
             continue

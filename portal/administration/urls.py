@@ -84,6 +84,7 @@ urlpatterns = [
     path("admin/generations/", hardware.generations, name="admin_generations"),
     path("admin/generations/create/", hardware.create_generation, name="admin_generation_create"),
     path("admin/generations/<int:pk>/price/", hardware.set_price, name="admin_price_set"),
+    path("admin/prices/<int:pk>/remove/", hardware.remove_price, name="admin_price_remove"),
     path("admin/generations/<int:pk>/delete/", hardware.delete_generation, name="admin_generation_delete"),
     path("admin/clusters/", clusters.clusters, name="admin_clusters"),
     path("admin/clusters/attach/", clusters.attach, name="admin_cluster_attach"),

@@ -28,6 +28,7 @@ from portal.api.old_names import answer_at_old_paths
 from portal.api.operations.endpoints import router as operations
 from portal.api.parsing import CheckedParser
 from portal.api.pipelines.endpoints import router as pipelines
+from portal.api.prices.endpoints import router as prices
 from portal.api.problems import answer_with_problems
 from portal.api.reports.endpoints import router as reports
 from portal.api.requests.endpoints import router as requests
@@ -103,6 +104,7 @@ ROUTERS = {
         volumes,
         operations,
         advance_reservations,
+        prices,
         announcements,
     ),
 }

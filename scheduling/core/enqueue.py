@@ -26,7 +26,8 @@ RETRY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.2}
 # second only the cluster of the event's target. tests/scheduling/core/test_enqueue.py gives the reason why each other
 # verb is missing here.
 CHANGES_EVERY_CLUSTER = {
-    "ledger.correct", "member.add", "member.change", "member.hand_over", "member.remove", "price.set",
+    "ledger.correct", "member.add", "member.change", "member.hand_over", "member.remove", "price.remove",
+    "price.set",
     "quota.remove", "quota.set", "tenant.archive", "tenant.move", "tenant.restore", "tenant.set_tickets",
     "tenant.set_trade_limits", "user.deactivate", "user.reactivate", "user.set_job_order",
 }  # fmt: skip

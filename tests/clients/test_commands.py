@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 import yaml
 
 from accounting.core.clock import now_from_database
-from accounting.models import Membership, Quota, Request
+from accounting.models import Membership, Price, Quota, Request
 from scheduling.models import Job, Node, Schedule, Secret, Service
 from tests.portal.scene import Scene, with_a_session
 
@@ -283,3 +284,22 @@ def test_gpus_are_reserved_in_advance(scene: Scene, fairlot) -> None:
     assert "v100-0 (2)" in fairlot(olga, "reservation", "show", made).stdout
     assert fairlot(olga, "reservation", "cancel", made).exit_code == 0
     assert fairlot(scene.people.charlie, "reservation", "cancel", made).exit_code == 4
+
+
+def test_an_admin_plans_a_price_and_takes_it_back(scene: Scene, fairlot) -> None:
+    ada = scene.people.ada
+    made = fairlot(
+        ada, "price", "set", "V100", "2.50", "--borrowed", "1", "--from", "2100-01-01T00:00Z", "-o", "name"
+    )
+    price = Price.objects.get(pk=made.stdout.strip())
+    assert (price.per_gpu_hour, price.borrowed, price.idle) == (Decimal("2.5"), 1, None)
+    states = [one["state"] for one in json.loads(fairlot(ada, "price", "list", "-o", "json").stdout)
+              if one["generation"] == "V100"]  # fmt: skip
+    assert states == ["planned", "now"]
+    assert fairlot(scene.people.olga, "price", "remove", price.pk).exit_code == 4
+    assert fairlot(ada, "price", "remove", price.pk).exit_code == 0
+    assert not Price.objects.filter(pk=price.pk).exists()
+    refused = fairlot(ada, "price", "set", "", "2")
+    assert "Name a GPU type." in refused.stderr
+    begun = Price.objects.filter(generation__name="V100").get().pk
+    assert "has begun" in fairlot(ada, "price", "remove", begun).stderr

@@ -1035,6 +1035,19 @@ class PreviewedSweepMember(TypedDict):
     command: str
 
 
+class Price(TypedDict):
+    id: int
+    generation: str
+    state: Literal["past", "now", "planned"]
+    since: str
+    until: str | None
+    per_gpu_hour: str
+    idle: str | None
+    preemptible: str | None
+    borrowed: str | None
+    currency: str
+
+
 class Proposals(TypedDict):
     """Values for the fields of a job specification, found in the files. An empty text proposes nothing."""
 

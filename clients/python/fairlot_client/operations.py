@@ -2853,6 +2853,51 @@ def list_volumes() -> Call[list[answers.Volume]]:
     return Call("GET", "/volumes")
 
 
+def list_prices() -> Call[list[answers.Price]]:
+    """Returns the past, present and planned prices of all GPU types, of each the latest first.
+
+    For admins.
+    """
+    return Call("GET", "/prices")
+
+
+def set_price(
+    *,
+    generation: str,
+    per_gpu_hour: float | str,
+    idle: float | str | Unset | None = UNSET,
+    preemptible: float | str | Unset | None = UNSET,
+    borrowed: float | str | Unset | None = UNSET,
+    since: str | Unset | None = UNSET,
+) -> Call[answers.Price]:
+    """Sets the price of a GPU-hour from a moment on, until the next price that is already set.
+
+    For admins.
+    """
+    return Call(
+        "POST",
+        "/prices",
+        body=set_fields(
+            generation=generation,
+            per_gpu_hour=per_gpu_hour,
+            idle=idle,
+            preemptible=preemptible,
+            borrowed=borrowed,
+            since=since,
+        ),
+    )
+
+
+def remove_price(price_id: int) -> Call[None]:
+    """Removes a planned price, so that the price before it stays valid.
+
+    For admins.
+
+    A price that has begun stays: set another one instead.
+    """
+    return Call("DELETE", filled("/prices/{price_id}", price_id=price_id))
+
+
 def grant_volume(
     cluster: str, *, name: str, source: str, read_only: bool | Unset = UNSET, team: str | Unset = UNSET
 ) -> Call[answers.GrantedVolume]:
@@ -3087,6 +3132,9 @@ class Operations:
     replace_secret = Method(replace_secret)
     delete_secret = Method(delete_secret)
     list_volumes = Method(list_volumes)
+    list_prices = Method(list_prices)
+    set_price = Method(set_price)
+    remove_price = Method(remove_price)
     grant_volume = Method(grant_volume)
     withdraw_volume = Method(withdraw_volume)
     get_work = Method(get_work)

@@ -7,11 +7,14 @@ from threading import Barrier
 
 import pytest
 from django.db import connection, transaction
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from accounting import actions
 from accounting.core.calendar import HOUR
 from accounting.core.clock import now_from_database
-from accounting.core.errors import BookedOtherwise, Refused
+from accounting.core.errors import BookedOtherwise, NotAllowed, Refused
 from accounting.ledger import Usage, book_usage
 from accounting.limits.spending import UnbookedUsage, money_held, money_spent
 from accounting.models import AuditEvent, LedgerTransaction, Price, UsageSegment
@@ -102,6 +105,61 @@ def test_a_price_never_changes_the_past(cast: Cast) -> None:
     set_price(cast, "4", NOON + minutes(30))
     (later,) = book(cast, begins=NOON + minutes(30), ends=NOON + minutes(60))
     assert (later.price_per_gpu_hour, later.cost) == (4, 8)
+
+
+def remove_price(cast: Cast, price: Price) -> None:
+    actions.remove_price(actor=cast.ada, price=price)
+
+
+def test_a_planned_price_can_be_removed_and_the_one_before_it_stays(cast: Cast) -> None:
+    soon, later = now_from_database() + HOUR, now_from_database() + 2 * HOUR
+    first, second = set_price(cast, "4", soon), set_price(cast, "5", later)
+    remove_price(cast, first)
+    assert told(cast) == [(LONG_AGO, later, 3), (later, None, 5)]
+    event = AuditEvent.objects.get(verb="price.remove")
+    assert (event.before["per_gpu_hour"], event.after["per_gpu_hour"]) == ("4.000000", "3.000000")
+    assert event.before["since"][:19] == f"{soon:%Y-%m-%dT%H:%M:%S}"
+    with pytest.raises(Refused, match="no longer exists"):
+        remove_price(cast, first)
+    remove_price(cast, second)
+    assert told(cast) == [(LONG_AGO, None, 3)]
+
+
+def test_only_admins_remove_prices_and_only_planned_ones(cast: Cast) -> None:
+    begun, planned = set_price(cast, "4"), set_price(cast, "5", now_from_database() + HOUR)
+    with pytest.raises(Refused, match="has begun"):
+        remove_price(cast, begun)
+    with pytest.raises(NotAllowed):
+        actions.remove_price(actor=cast.olga, price=planned)
+    book(cast, begins=planned.valid.lower, ends=planned.valid.lower + minutes(1))
+    with pytest.raises(Refused, match="has already been billed"):
+        remove_price(cast, planned)
+    assert Price.objects.filter(pk__in=[begun.pk, planned.pk]).count() == 2
+
+
+def test_the_first_price_of_a_gpu_type_leaves_none_when_it_is_removed(cast: Cast) -> None:
+    new = make.generation("H100")
+    soon, later = now_from_database() + HOUR, now_from_database() + 2 * HOUR
+    planned, last = (
+        actions.set_price(actor=cast.ada, generation=new, per_gpu_hour=Decimal(5), since=since)
+        for since in (soon, later)
+    )
+    remove_price(cast, planned)
+    assert list(Price.objects.filter(generation=new)) == [last]
+
+
+@given(hours=st.lists(st.integers(1, 9), min_size=1, max_size=6), taken=st.data())
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_setting_and_removing_a_planned_price_changes_nothing(cast: Cast, hours: list[int], taken) -> None:
+    now = now_from_database()
+    Price.objects.filter(generation=cast.a100, valid__startswith__gt=now).delete()  # of the example before
+    Price.objects.filter(generation=cast.a100).update(valid=DateTimeTZRange(LONG_AGO, None))
+    for hour in dict.fromkeys(hours):
+        set_price(cast, str(hour), now + 2 * hour * HOUR)
+    before = told(cast)
+    between = taken.draw(st.integers(0, 10).map(lambda hour: now + (2 * hour + 1) * HOUR))
+    remove_price(cast, set_price(cast, "99", between))
+    assert told(cast) == before
 
 
 @pytest.mark.parametrize("price", ["-1", "NaN", "1e9", "0.0000001"])

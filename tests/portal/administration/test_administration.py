@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html as html_module
 import re
+from datetime import UTC, datetime
 
 import pytest
 import redis
@@ -50,6 +51,8 @@ VERBS = [
      {"per_gpu_hour": "2.50", "idle": "9", "preemptible": "0.5", "borrowed": "", "since": "2100-01-01T00:00"},
      "price.set"),
     ("/admin/generations/{k80}/delete/", {}, "generation.delete"),
+    ("/admin/prices/{planned}/remove/", {}, "price.remove"),
+    ("/admin/users/{bob}/tokens/{token}/revoke/", {}, "token.revoke"),
     ("/admin/clusters/{cluster}/declare/",
      {"name": "v100-1", "generation": "{v100}", "gpus": "2", "virtual_speed": "1.5"}, "node.declare"),
     ("/admin/nodes/{spare}/remove/", {}, "node.remove"),
@@ -81,6 +84,8 @@ def place(scene: Scene) -> dict[str, object]:
         "uni": cast.uni.pk, "olga": cast.olga.pk, "bob": cast.bob.pk, "gone": gone.pk, "a100": cast.a100.pk,
         "v100": cast.v100.pk, "k80": make.generation("K80").pk, "member": scene.membership.pk,
         "quota": scene.quota.pk, "cluster": scene.world.cluster.pk, "node": scene.node.pk,
+        "token": scene.token.pk,
+        "planned": make.generation("H200", price="9", since=datetime(2100, 1, 1, tzinfo=UTC)).prices.get().pk,
         "spare": scene.world.node("spare", cast.v100).pk,
     }  # fmt: skip
 
