@@ -189,6 +189,7 @@ WORDS: dict[Kind, dict[str, str]] = {
         "generation.delete": "Deleted a GPU type",
         "generation.set_weight": "Set the weight of a GPU type",
         "price.set": "Set a price",
+        "price.remove": "Removed a planned price",
     },
     Kind.BOOKS: {
         "ledger.correct": "Corrected a bill",
