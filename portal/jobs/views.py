@@ -46,6 +46,7 @@ from scheduling.idle.actions import snooze_idle
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.explain import Explainer
 from scheduling.jobs.preemptible import set_preemptible
+from scheduling.jobs.queue_place import queue_place_of
 from scheduling.jobs.remedies import apply_remedy
 from scheduling.jobs.restarts import continuation_of
 from scheduling.jobs.run_times import run_time_of
@@ -295,6 +296,7 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "job": shown,
         "tab": tab,
         "explanation": explainer.explain(shown),
+        "place": queue_place_of(shown, user),
         "continuation": continuation_of(shown) if shown.state == Job.State.RUNNING else None,
         "remedies": links_of(shown, user, explainer),
         "repeated": repeated_of(shown, user),

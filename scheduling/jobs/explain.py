@@ -267,9 +267,9 @@ class Explainer:
                 said = ". ".join(limits) or self._preemptible(job)
                 return f"{said}; the job runs only on GPUs that no other job can use, and there are none now."
             case Reason.SHARE_IN_USE:
-                gpus, gpu_types, free = _wants(job), self._kinds(job), self._free_count(job)
+                gpus, gpu_types = _wants(job), self._kinds(job)
                 return (
-                    f"The job needs {gpus} ({gpu_types}; free now: {free}). Other jobs go first, because their owners"
+                    f"The job needs {gpus} ({gpu_types}). Other jobs go first, because their owners"
                     f" are owed more GPU time.{self._owed(job)}{self._held_by_own(job)}"
                 )
             case Reason.OWN_JOBS_AHEAD:

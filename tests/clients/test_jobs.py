@@ -10,10 +10,12 @@ import yaml
 from django.db.models.functions import Now
 
 from fairlot_client.cli.following import exit_code_of_job
+from fairshare.model import Reason
 from portal.api.jobs import endpoints
 from portal.jobs import log_group
 from scheduling.backends.base import LogChunk
 from scheduling.models import Job
+from tests.portal.jobs.test_jobs import owe
 from tests.portal.jobs.test_log_group import wrote
 from tests.portal.scene import Scene
 
@@ -266,6 +268,19 @@ class TestReading:
     def test_why_says_what_helps(self, scene: Scene, fairlot) -> None:
         done = fairlot(scene.people.alice, "why", "supernova-next")
         assert {"state", "why"} <= {line.split()[0] for line in done.stdout.splitlines() if line[0] != " "}
+
+    def test_why_says_the_place_in_the_queue_and_who_is_ahead(self, scene: Scene, fairlot) -> None:
+        first = fairlot(scene.people.bob, "submit", "-n", "first", "true").stdout.strip()
+        other = fairlot(scene.people.charlie, "submit", "-n", "secret plan", "-g", 2, "true").stdout.strip()
+        job = fairlot(scene.people.bob, "submit", "-n", "second", "true").stdout.strip()
+        Job.objects.filter(pk__in=[first, other, job]).update(reason=int(Reason.SHARE_IN_USE))
+        owe(scene, scene.people.charlie)
+        shown = fairlot(scene.people.bob, "why", job).stdout
+        assert "Place 3 of 3 waiting jobs" in shown
+        assert "2 of 2 of Astro" in shown
+        assert f"ahead: {first} first (bob, 1 GPUs)" in shown
+        assert "ahead: 1 of other teams (2 GPUs)" in shown
+        assert "secret plan" not in shown
 
     def test_events_and_the_log_of_each_rank(self, scene: Scene, fairlot, log: Log) -> None:
         log.text = b"step 1\nstep 2\n"

@@ -29,6 +29,15 @@ class AdvanceReservation(TypedDict):
     effect: ReservationEffect | None
 
 
+class AheadInQueue(TypedDict):
+    """A waiting job that is ahead of another one."""
+
+    id: int
+    name: str
+    owner: str
+    gpus: int
+
+
 class Allocation(TypedDict):
     """GPUs of one node that are allocated to one job. The caller may see the job."""
 
@@ -1056,6 +1065,23 @@ class Proposals(TypedDict):
     requirements: str
 
 
+class QueuePlace(TypedDict):
+    """The place of a waiting job among the waiting jobs that can use one of its GPU types.
+
+    Every round computes the order again, and a job behind may start first on GPUs that fit it."""
+
+    sentence: str
+    position: int
+    of: int
+    team_position: int
+    team_of: int
+    ahead: list[AheadInQueue]
+    ahead_known: int
+    ahead_others: int
+    ahead_others_gpus: int
+    note: str
+
+
 class Remedy(TypedDict):
     """Something that would let a waiting job start, or start sooner, or that helps a job that does its work again."""
 
@@ -1278,6 +1304,7 @@ class Scheduling(TypedDict):
     detail: list[str]
     unblock: list[str]
     remedies: list[Remedy]
+    queue: QueuePlace | None
     repeated_work: RepeatedWork | None
     starts_by: str | None
     not_before: str | None

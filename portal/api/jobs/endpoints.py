@@ -46,6 +46,7 @@ from scheduling.jobs.editing import edit_job
 from scheduling.jobs.explain import Explainer, explain
 from scheduling.jobs.preemptible import set_preemptible
 from scheduling.jobs.preflight import Preflight, preflight
+from scheduling.jobs.queue_place import QueuePlace, queue_place_of
 from scheduling.jobs.remedies import remedies_of, remedies_of_repeats
 from scheduling.jobs.run_times import run_time_of
 from scheduling.jobs.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
@@ -409,6 +410,7 @@ def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
         "unblock": why.unblock,
         "remedies": remedies_of(job, reader=request.auth, explainer=explainer)
         + (remedies_of_repeats(job, reader=request.auth) if repeated else []),
+        "queue": _show_place(queue_place_of(job, request.auth)),
         "repeated_work": repeated
         and {
             "sentence": repeated.sentence,
@@ -423,6 +425,20 @@ def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
         "deadline": job.deadline,
         "ends_by": planned and planned.ends_by,
         "is_late": planned is not None and planned.is_late,
+    }
+
+
+def _show_place(place: QueuePlace | None) -> dict[str, Any] | None:
+    if place is None:
+        return None
+    same = ("sentence", "position", "of", "team_position", "team_of", "note")
+    return {name: getattr(place, name) for name in same} | {
+        "ahead": [
+            {"id": one.pk, "name": one.name, "owner": one.owner, "gpus": one.gpus} for one in place.ahead
+        ],
+        "ahead_known": place.known,
+        "ahead_others": place.others,
+        "ahead_others_gpus": place.others_gpus,
     }
 
 

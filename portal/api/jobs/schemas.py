@@ -305,6 +305,33 @@ class RepeatedWork(Schema):
     costs: dict[str, Figure] = Field(description="What this time cost, about, by currency.")
 
 
+class AheadInQueue(Schema):
+    """A waiting job that is ahead of another one."""
+
+    id: int
+    name: str
+    owner: str
+    gpus: int
+
+
+class QueuePlace(Schema):
+    """The place of a waiting job among the waiting jobs that can use one of its GPU types.
+
+    Every round computes the order again, and a job behind may start first on GPUs that fit it.
+    """
+
+    sentence: str
+    position: int = Field(description="1 for the job that goes first.")
+    of: int = Field(description="Waiting jobs that can use one of the job's GPU types, with this job.")
+    team_position: int = Field(description="Place among the job's team alone.")
+    team_of: int
+    ahead: list[AheadInQueue] = Field(description="The first jobs ahead that the caller may see; at most 5.")
+    ahead_known: int = Field(description="Number of jobs ahead that the caller may see.")
+    ahead_others: int = Field(description="Number of other jobs ahead.")
+    ahead_others_gpus: int = Field(description="GPUs that the other jobs ahead need together.")
+    note: str = Field(description="How the order comes about.")
+
+
 class Scheduling(Schema):
     """The explanation of a job's state, and the times at which Fairlot expects the job to start and end.
 
@@ -317,6 +344,10 @@ class Scheduling(Schema):
     detail: list[str]
     unblock: list[str]
     remedies: list[Remedy] = Field(description="What the caller can do about it.")
+    queue: QueuePlace | None = Field(
+        description="The place of a waiting job in the queue; null if it does not wait, or if it could not start now "
+        "even as the first."
+    )
     repeated_work: RepeatedWork | None = Field(
         description="The work that the job did again after preemptions; null if it goes on where it was, or if that is "
         "not known."

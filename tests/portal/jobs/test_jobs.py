@@ -16,13 +16,13 @@ from django.utils import timezone
 
 from accounting.actions import set_quota
 from accounting.core.clock import now_from_database
-from accounting.models import Price, Quota, Tenant, UsageSegment
+from accounting.models import Price, Quota, Tenant, UsageSegment, User
 from fairshare.model import Reason
 from portal import wording
 from portal.jobs.detail import colours_of, cost_of, speeds_of
 from scheduling.backends.base import End, Phase
 from scheduling.draining.actions import drain_node
-from scheduling.models import Job, JobForecast, JobSpeed, Lease
+from scheduling.models import Job, JobForecast, JobSpeed, Lease, ShareBalance
 from tests.make import LONG_AGO
 from tests.portal.scene import Scene, secrets_in
 
@@ -394,6 +394,32 @@ def test_the_expected_start_stays_on_the_jobs_page_and_in_the_list(scene: Scene,
     Job.objects.filter(pk=scene.waiting.pk).update(reason=int(Reason.NEVER_TOO_LARGE))
     assert "expected to start" not in browser.get(page).content.decode()
     assert "xpected to start" not in browser.get(f"/jobs/{scene.job.pk}/").content.decode()
+
+
+def owe(scene: Scene, user: User) -> None:
+    """Owes the user, who is in Bio, much more GPU time than anybody else."""
+    ShareBalance.objects.update_or_create(
+        cluster=scene.world.cluster, tenant=scene.people.bio, user=user, generation=scene.people.v100,
+        defaults={"owed": 1e9, "share": 1},
+    )  # fmt: skip
+
+
+def test_a_waiting_job_shows_its_place_and_links_to_the_jobs_ahead(scene: Scene, browser_of) -> None:
+    cast, submit = scene.people, scene.world.submit
+    ahead = submit(cast.bob, cast.astro, name="ahead")
+    hidden = submit(cast.charlie, cast.bio, gpus=2, name="secret plan")
+    job = submit(cast.bob, cast.astro, name="last")
+    Job.objects.filter(pk__in=[ahead.pk, hidden.pk, job.pk]).update(reason=int(Reason.SHARE_IN_USE))
+    owe(scene, cast.charlie)
+    html = browser_of(cast.bob).get(f"/jobs/{job.pk}/").content.decode()
+    part = html.partition('id="queue-place"')[2].partition("</div>")[0]
+    assert "Place 3 of 3 waiting jobs that can use these GPU types; 2 of 2 of Astro." in part
+    assert f'href="/jobs/{ahead.pk}/"' in part
+    assert "1 job of other teams (2 GPUs)" in part
+    assert "secret plan" not in part
+    api = browser_of(cast.bob).get(f"/api/v1/jobs/{job.pk}/scheduling").json()["queue"]
+    assert (api["position"], api["ahead_others"], [one["id"] for one in api["ahead"]]) == (3, 1, [ahead.pk])
+    assert 'id="queue-place"' not in browser_of(cast.bob).get(f"/jobs/{scene.job.pk}/").content.decode()
 
 
 def test_the_roles_of_a_job_are_on_its_page_and_in_the_list_of_its_logs(scene: Scene, browser_of) -> None:

@@ -183,7 +183,7 @@ def test_preflight_says_not_now_with_numbers_for_a_job_behind_others(lab: World)
     job.refresh_from_db()
     explanation = explain(job)
     assert (explanation.never, job.reason) == (False, Reason.SHARE_IN_USE)
-    assert "needs 2 GPUs (V100; free now: 0)" in explanation.sentence
+    assert "needs 2 GPUs (V100)" in explanation.sentence
     assert explanation.detail == ("V100: 0 of 4 GPUs free",)
 
 

@@ -432,6 +432,19 @@ def repeated_work(row: Mapping[str, Any]) -> str:
     return f"{found['sentence']} ({costs})." if costs else f"{found['sentence']}."
 
 
+def place_in_queue(it: Any) -> str:
+    """Returns the place of a waiting job in the queue, and a line for each named job ahead; "" if it has no place."""
+    place = it.get("queue")  # a server before this field sends none
+    if not place:
+        return ""
+    lines = [f"{one['id']} {one['name']} ({one['owner']}, {one['gpus']} GPUs)" for one in place["ahead"]]
+    if more := place["ahead_known"] - len(place["ahead"]):
+        lines.append(f"{more} more")
+    if place["ahead_others"]:
+        lines.append(f"{place['ahead_others']} of other teams ({place['ahead_others_gpus']} GPUs)")
+    return "\n".join([place["sentence"], *(f"ahead: {line}" for line in lines)])
+
+
 @click.command()
 @finding.argument("job")
 @watchable
@@ -443,6 +456,7 @@ def why(app: App, job: str) -> None:
         ("state", "state"),
         ("why", "sentence"),
         ("detail", lambda it: "\n".join(it["detail"])),
+        ("queue", place_in_queue),
         ("repeated", repeated_work),
         ("helps", lambda it: "\n".join(it["unblock"])),
         ("you can", lambda it: "\n".join(f"{one['label']}: {one['effect']}" for one in it["remedies"])),
