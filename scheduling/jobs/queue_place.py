@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import NamedTuple
 
 from django.db.models import F, Q, Sum
@@ -91,7 +92,14 @@ class _Waiting(NamedTuple):
     gpus: int
     is_preemptible: bool
     reason: int
-    held_seconds: float  # 0 unless the owner's jobs share evenly
+    held_for: timedelta
+    job_order: str
+
+    @property
+    def turn(self) -> tuple[int, timedelta, int]:
+        """Returns a key that sorts the jobs of one owner: if they share evenly, by the time that they had."""
+        had = self.held_for if self.job_order == User.JobOrder.EVEN else timedelta(0)
+        return -self.priority, had, self.pk
 
 
 def queue_place_of(job: Job, reader: User) -> QueuePlace | None:
@@ -147,10 +155,7 @@ def _contenders(job: Job) -> list[_Waiting]:
         "held_for",
         "owner__job_order",
     )
-    return [
-        _Waiting(*row[:7], held.total_seconds() if order == User.JobOrder.EVEN else 0.0)
-        for *row, held, order in rows
-    ]
+    return [_Waiting(*row) for row in rows]
 
 
 def _in_order(cluster: Cluster, waiting: Iterable[_Waiting]) -> Sequence[_Waiting]:
@@ -168,7 +173,7 @@ def _in_order(cluster: Cluster, waiting: Iterable[_Waiting]) -> Sequence[_Waitin
         key = (account[0], account[1])
         weight = share.get(key) or 1.0
         served = use.get(key, 0)
-        jobs.sort(key=lambda one: (-one.priority, one.held_seconds, one.pk))
+        jobs.sort(key=lambda one: one.turn)
         for one in jobs:
             ahead = round((served - owed.get(key, 0.0) / quantum) / weight, 9)
             ranked.append(((is_last, key in share and not share[key], ahead, -one.gpus, one.pk), one))
