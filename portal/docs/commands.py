@@ -52,7 +52,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "job_terminal": ("fairlot shell {pk}",),
     "storage": ("fairlot storage",),
     "sweeps_views": ("fairlot view list --of sweeps",),
-    "sweep_new": ("fairlot sweep create --check --grid lr=0.1,0.01 -f job.yaml",),
+    "sweep_new": ("fairlot sweep create --dry-run --grid lr=0.1,0.01 -f job.yaml",),
     "sweep": ("fairlot sweep show {pk}", "fairlot sweep members {pk}", "fairlot sweep cancel {pk}"),
     "pipelines_views": ("fairlot view list --of pipelines",),
     "pipeline_new": ("fairlot pipeline submit pipeline.yaml",),

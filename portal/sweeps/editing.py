@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key
+from accounting.models import User
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.keeping import DO, asked_draft, keep_form
@@ -23,6 +24,7 @@ from scheduling.models import Draft as KeptDraft
 from scheduling.models import Job, Sweep
 from scheduling.spec.job_spec import SpecError
 from scheduling.sweeps.actions import create_sweep, preview_sweep
+from scheduling.sweeps.estimate import estimate_sweep
 from scheduling.sweeps.parameters import text_of
 
 
@@ -60,7 +62,7 @@ def preview(request: UserRequest) -> HttpResponse:
     """Returns the number of members and the first commands, or the problems of the fields, while the user edits."""
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft, swept = Draft.from_post(request.POST, choices).settle(), SweepFields.from_post(request.POST)
-    context = _preview(draft, swept) | {"swap": True, "names": NAMES}
+    context = _preview(request.user, draft, swept) | {"swap": True, "names": NAMES}
     return render(request, "sweeps/previewed.html", context)
 
 
@@ -123,22 +125,31 @@ def _page(
     kept: KeptDraft | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    context = form_context(draft, choices) | _preview(draft, swept)
+    context = form_context(draft, choices) | _preview(request.user, draft, swept)
     context |= {"kinds": KINDS, "goals": Sweep.Goal.choices, "kept": kept}
     return render(request, "sweeps/form.html", context, status=status)
 
 
-def _preview(draft: Draft, swept: SweepFields) -> dict[str, Any]:
-    """Returns the context of the preview: its members, or the problems of the sweep's fields.
+def _preview(user: User, draft: Draft, swept: SweepFields) -> dict[str, Any]:
+    """Returns the context of the preview: its members and what they would cost, or the problems of the sweep's fields.
 
     Problems that the fields have already stay.
     """
-    found, wrong = None, ""
+    found, estimate, wrong = None, None, ""
     if swept.parameters or swept.count:
         try:
-            parameters, _ = swept.read()
+            parameters, rules = swept.read()
             if draft.spec is not None:
                 found = preview_sweep(spec=draft.spec, parameters=parameters)
+                if draft.tenant and draft.cluster:
+                    estimate = estimate_sweep(
+                        actor=user,
+                        tenant=draft.tenant,
+                        cluster=draft.cluster,
+                        spec=draft.spec,
+                        members=found.size,
+                        at_once=rules.at_once,
+                    )
         except SpecError as error:
             wrong = "; ".join(f"{name} {text}" for name, text in error.problems.items() if name not in NAMES)
             swept = swept.with_problems(SpecError(error.problems | swept.problems))
@@ -146,4 +157,4 @@ def _preview(draft: Draft, swept: SweepFields) -> dict[str, Any]:
         (spec.name, [(name, text_of(value)) for name, value in values.items()], spec.command)
         for values, spec in (found.first if found else ())
     ]
-    return {"swept": swept, "preview": found, "previewed": previewed, "wrong": wrong}
+    return {"swept": swept, "preview": found, "previewed": previewed, "estimate": estimate, "wrong": wrong}

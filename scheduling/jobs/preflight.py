@@ -81,7 +81,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         preemptible=spec.preemptible,
         **run_time_of_spec(spec, now := now_from_database()),
     )
-    cost = _cost_per_hour(cluster, generation_ids, spec)
+    cost = cost_per_hour(cluster, generation_ids, spec)
     explainer = Explainer(cluster, actor)
     if never := explainer.never_in_words(candidate):
         return Preflight("never", tuple(never), None, cost, {}, explainer.explain(candidate).detail)
@@ -188,7 +188,7 @@ def _all_generations(cluster: Cluster) -> list[int]:
     )
 
 
-def _cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -> Costs:
+def cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -> Costs:
     """Returns what one hour of the whole gang costs at today's prices, by name of each generation that the job accepts.
 
     A preemptible job pays the first of these prices that is set: for preemptible time, for borrowed time, the normal

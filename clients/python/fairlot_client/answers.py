@@ -1624,6 +1624,21 @@ class Sweep(TypedDict):
     ended_at: str | None
 
 
+class SweepEstimate(TypedDict):
+    """What all members of a sweep use and cost together if each runs for `hours`."""
+
+    gpus_per_member: int
+    at_once: int | None
+    hours: float
+    basis: Literal["expected", "last_run", "an_hour"]
+    assumption: str
+    last_run: int | None
+    gpu_hours: float
+    cost: dict[str, str]
+    cost_per_hour: dict[str, str]
+    currencies: dict[str, str]
+
+
 class SweepInFull(TypedDict):
     id: int
     name: str
@@ -1673,11 +1688,12 @@ class SweepParameters(TypedDict):
 
 
 class SweepPreview(TypedDict):
-    """What a sweep would submit: the number of members, and the first five."""
+    """What a sweep would submit: the number of members, the first five, and what all would cost."""
 
     size: int
     first: list[PreviewedSweepMember]
     notes: list[str]
+    estimate: SweepEstimate | None
 
 
 class Tables(TypedDict):

@@ -549,13 +549,22 @@ def create_sweep(
 
 
 def preview_sweep(
-    *, spec: dict[str, Any] | str, parameters: answers.SweepParameters
+    *,
+    spec: dict[str, Any] | str,
+    parameters: answers.SweepParameters,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    at_once: int | Unset | None = UNSET,
 ) -> Call[answers.SweepPreview]:
-    """Returns how many jobs a sweep would submit, and the commands of the first five.
+    """Returns how many jobs a sweep would submit, the commands of the first five, and what all members would cost.
 
     Creates nothing.
     """
-    return Call("POST", "/sweeps/preview", body=set_fields(spec=spec, parameters=parameters))
+    return Call(
+        "POST",
+        "/sweeps/preview",
+        body=set_fields(spec=spec, parameters=parameters, team=team, cluster=cluster, at_once=at_once),
+    )
 
 
 def get_sweep(sweep_id: int) -> Call[answers.SweepInFull]:

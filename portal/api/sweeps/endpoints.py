@@ -10,6 +10,7 @@ from django.http import HttpResponse
 from ninja import Query, Router
 from ninja.responses import Status
 
+from accounting.models import User
 from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.pages import page_of
@@ -20,7 +21,9 @@ from portal.sweeps.detail import causes_of
 from portal.sweeps.listing import SWEEPS
 from portal.user_request import ApiRequest
 from scheduling.models import Sweep, SweepMember
+from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.sweeps.actions import Rules, cancel_sweep, create_sweep, preview_sweep, run_failed_again
+from scheduling.sweeps.estimate import estimate_sweep
 from scheduling.sweeps.parameters import LARGEST_SEED, RANDOM, Parameters
 from scheduling.sweeps.tables import best_of, csv_of
 
@@ -71,12 +74,17 @@ def create(
 
 @router.post("/sweeps/preview", response=schemas.SweepPreview, url_name="sweep_preview")
 def preview(request: ApiRequest, new: schemas.NewSweepPreview) -> dict[str, Any]:
-    """Returns how many jobs a sweep would submit, and the commands of the first five. Creates nothing."""
-    found = preview_sweep(spec=read_spec(new.spec), parameters=_parameters(new.parameters))
+    """Returns how many jobs a sweep would submit, the commands of the first five, and what all members would cost.
+
+    Creates nothing.
+    """
+    spec = read_spec(new.spec)
+    found = preview_sweep(spec=spec, parameters=_parameters(new.parameters))
     first = [
         {"parameters": values, "name": spec.name, "command": spec.command} for values, spec in found.first
     ]
-    return {"size": found.size, "first": first, "notes": found.notes}
+    estimate = _estimate(request.auth, new, spec, found.size)
+    return {"size": found.size, "first": first, "notes": found.notes, "estimate": estimate}
 
 
 @router.get("/sweeps/{int:sweep_id}", response=schemas.SweepInFull, url_name="sweep")
@@ -123,6 +131,26 @@ def cancel(request: ApiRequest, sweep_id: int) -> dict[str, Any]:
 def run_failed(request: ApiRequest, sweep_id: int) -> dict[str, Any]:
     """Submits all failed members of a sweep again, as new jobs. Refused (409) if no member has failed."""
     return show(run_failed_again(actor=request.auth, sweep=visible_sweep(request, sweep_id)))
+
+
+def _estimate(user: User, new: schemas.NewSweepPreview, spec: JobSpec, members: int) -> dict[str, Any] | None:
+    Rules(at_once=new.at_once).check()
+    try:
+        tenant, cluster = place_of(user, new)
+    except SpecError as error:
+        if any(getattr(new, name, "") for name in error.problems):
+            raise
+        return None  # there are several, and none is named
+    found = estimate_sweep(
+        actor=user, tenant=tenant, cluster=cluster, spec=spec, members=members, at_once=new.at_once
+    )
+    same = ("at_once", "hours", "basis", "assumption", "last_run", "gpu_hours")
+    return {name: getattr(found, name) for name in same} | {
+        "gpus_per_member": found.gpus,
+        "cost": {name: cost for name, (cost, _) in found.cost.items()},
+        "cost_per_hour": {name: cost for name, (cost, _) in found.cost_per_hour.items()},
+        "currencies": {name: currency for name, (_, currency) in found.cost_per_hour.items()},
+    }
 
 
 def _parameters(new: schemas.SweepParameters) -> Parameters:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import ConfigDict
 
-from portal.api.fields import Flag, Line, Number, Whole
+from portal.api.fields import Figure, Flag, Line, Number, Whole
 from portal.api.jobs.schemas import NewJob
 from portal.api.pages import ListFilters
 
@@ -62,6 +62,9 @@ class NewSweepPreview(Schema):
 
     spec: dict[str, Any] | str
     parameters: SweepParameters
+    team: Line = Field("", description="Slug of the team that the sweep would be billed to.")
+    cluster: Line = Field("", description="Name of the cluster on which it would run.")
+    at_once: Whole | None = Field(None, description="Most members that would wait or run at the same time.")
 
 
 class NewSweep(NewJob):
@@ -168,9 +171,33 @@ class PreviewedSweepMember(Schema):
     command: str
 
 
+class SweepEstimate(Schema):
+    """What all members of a sweep use and cost together if each runs for `hours`."""
+
+    gpus_per_member: int
+    at_once: int | None = Field(
+        description="Most members that run at the same time; null if only limits and free GPUs bound them."
+    )
+    hours: float = Field(description="Assumed run time of each member.")
+    basis: Literal["expected", "last_run", "an_hour"] = Field(
+        description="Why it is assumed: the specification expects it, `last_run` took as long, or no run time is known."
+    )
+    assumption: str = Field(description="The same in words.")
+    last_run: int | None = Field(
+        description="Id of the team's latest job of this name, or of a sweep of this name, that succeeded."
+    )
+    gpu_hours: float
+    cost: dict[str, Figure] = Field(description="Cost of all members at today's prices, by generation.")
+    cost_per_hour: dict[str, Figure] = Field(description="Cost of one hour of one member, by generation.")
+    currencies: dict[str, str] = Field(description="Currency of each cost, by generation.")
+
+
 class SweepPreview(Schema):
-    """What a sweep would submit: the number of members, and the first five."""
+    """What a sweep would submit: the number of members, the first five, and what all would cost."""
 
     size: int
     first: list[PreviewedSweepMember]
     notes: list[str] = Field(description="What is allowed but seldom meant, such as an unknown `{name}`.")
+    estimate: SweepEstimate | None = Field(
+        description="Null if the team or the cluster is left out and there are several of them."
+    )

@@ -27,7 +27,7 @@ from portal.tokens.actions import create_token
 from scheduling.backends.local.files import JobFiles
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.jobs.explain import explain
-from scheduling.models import Job, JobForecast, Sweep, SweepMember
+from scheduling.models import Cluster, Job, JobForecast, Sweep, SweepMember
 from scheduling.spec.job_spec import SpecError
 from scheduling.sweeps.parameters import Parameters, text_of
 from tests.make import membership, user
@@ -141,6 +141,37 @@ def test_the_preview_shows_what_differs_and_folds_the_commands(scene: Scene, bob
         assert f"python train.py {text}<" in command
     html = text_of_page(bob.post("/sweeps/preview/", posted(kind="array", count="2")))
     assert "<code>index=1</code>" in html
+
+
+def test_the_preview_says_what_all_members_cost_and_under_which_assumption(scene: Scene, bob: Client) -> None:
+    fields = {"gpus_per_worker": "2", "generations": "V100"}
+    html = unescape(text_of_page(bob.post("/sweeps/preview/", posted(**fields, expected_hours="1.5"))))
+    assert "4 members with 2 GPUs each, at most 3 at once: 6 GPUs" in html
+    assert "An hour of a member</dt><dd>2.40 EUR on V100" in html
+    assert "An hour of 3 at once</dt><dd>7.20 EUR on V100" in html
+    assert "If each runs 1 h 30 min</dt><dd>12 GPU-hours: 14.40 EUR on V100" in html
+    assert "the run time that you expect" in html
+    new = {
+        "spec": {"name": "tune", "command": "go {lr}", "gpus_per_worker": 2, "generations": ["V100"]},
+        "parameters": {"kind": "grid", "grid": {"lr": [1, 2]}},
+    }
+
+    def preview(**more: object) -> Any:
+        return bob.post(f"{API}/preview", json.dumps(new | more), content_type="application/json")
+
+    found = preview(at_once=1).json()["estimate"]
+    assert (found["gpus_per_member"], found["at_once"], found["hours"], found["basis"]) == (
+        2,
+        1,
+        1,
+        "an_hour",
+    )
+    assert (found["gpu_hours"], float(found["cost"]["V100"]), found["currencies"]["V100"]) == (4, 4.8, "EUR")
+    assert preview(at_once=0).status_code == preview(cluster="nowhere").status_code == 422
+    assert preview(team=scene.people.bio.slug).status_code == 422
+    Cluster.objects.create(name="another")
+    assert preview().json()["estimate"] is None
+    assert preview(cluster=scene.world.cluster.name).json()["estimate"] == found | {"at_once": None}
 
 
 def test_what_was_typed_for_another_kind_stays_and_is_not_read(scene: Scene, bob: Client) -> None:

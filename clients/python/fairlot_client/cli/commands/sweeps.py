@@ -86,7 +86,12 @@ def sweep() -> None:
 @click.option(
     "--stop-at", type=float, help="Stop once a member has this value of the metric, or a better one."
 )
-@click.option("--check", is_flag=True, help="Only show the number of members and the first commands.")
+@click.option(
+    "--check",
+    "--dry-run",
+    is_flag=True,
+    help="Only show the number of members, the first commands, and what all would cost.",
+)
 @output_option
 @with_app
 def create(
@@ -103,11 +108,13 @@ def create(
     described = {name: options.pop(name) for name in ("grid", "random", "rows", "count", "seed")}
     parameters = parameters_of(**described)
     spec, place = spec_with_code(app, file=file, command=command, options=options, uploads=not check)
-    answer = app.client.preview_sweep(spec=spec, parameters=parameters)
+    answer = app.client.preview_sweep(spec=spec, parameters=parameters, at_once=rules["at_once"], **place)
     for note in answer["notes"]:
         talk(note)
     if check:
-        talk(f"{answer['size']} members. The first ones:")
+        for line in estimated(answer):
+            talk(line)
+        talk("The first members:")
         show_rows(app, answer["first"], [("NAME", "name"), ("COMMAND", "command")], name="name")
         return
     given = {name: value for name, value in rules.items() if value is not None}
@@ -115,6 +122,27 @@ def create(
         spec=spec, parameters=parameters, even_if_never=even_if_never, **place, **given
     )
     show_created(app, f'Created sweep {made["id"]} "{made["name"]}" with {made["size"]} members.', made)
+
+
+def estimated(preview: Any) -> list[str]:
+    """Returns in sentences what a sweep would use and cost."""
+    found = preview["estimate"]
+    if found is None:
+        return [f"{preview['size']} members. Name --team and --cluster to see what they would cost."]
+    bound = f", at most {found['at_once']} at once" if found["at_once"] else ""
+
+    def costs(name: str) -> str:
+        pairs = (
+            f"{float(cost):.2f} {found['currencies'][gpu]} on {gpu}" for gpu, cost in found[name].items()
+        )
+        return ", ".join(pairs) or "no cost"
+
+    return [
+        f"{preview['size']} members with {found['gpus_per_member']} GPUs each{bound}.",
+        f"An hour of a member: {costs('cost_per_hour')}.",
+        f"If each runs {found['hours']:g} h ({found['assumption']}):"
+        f" {found['gpu_hours']:g} GPU-hours, {costs('cost')}.",
+    ]
 
 
 def parameters_of(
