@@ -20,6 +20,7 @@ from portal.jobs.costs import costs_by
 from portal.jobs.detail import yaml_of
 from portal.jobs.failure import Failure, log_end_of
 from portal.lists.cells import Label
+from portal.readiness import what_to_do
 from portal.services.failures import failed_replicas, has_failed
 from scheduling.core.reason_labels import SHORT
 from scheduling.jobs.explain import Explainer
@@ -44,6 +45,11 @@ class Member:
     @property
     def is_ready(self) -> bool:
         return self.lease is not None and self.lease.is_ready
+
+    @property
+    def why_not_ready(self) -> str:
+        """Returns why the replica, which runs, is not ready; "" if it is ready or this is unknown."""
+        return self.lease.why_not_ready if self.lease and not self.is_ready else ""
 
     @property
     def claimable_from(self) -> datetime | None:
@@ -132,9 +138,12 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
     if revision is not None and has_failed(service):
         told.append(f"Revision {revision.number} has failed: {revision.why_failed}.")
     running = [member for member in members if member.job.state == Job.State.RUNNING and not member.is_ready]
-    said = next((one.lease.why_not_ready for one in running if one.lease and one.lease.why_not_ready), "")
+    said = next((one.why_not_ready for one in running if one.why_not_ready), "")
     if said:
         told.append(f"{_are(len(running), 'running replica is', 'running replicas are')} not ready: {said}.")
+        told.extend(
+            filter(None, [next((what_to_do(one.job, one.lease) for one in running if one.why_not_ready), "")])
+        )
     if any(Reason(member.job.reason).is_never for member in members if member.reason):
         never = next(one.reason for one in members if one.reason and Reason(one.job.reason).is_never)
         told.append(f"The service can never run with its present specification: {never}.")
@@ -197,7 +206,7 @@ def _not_ready(members: Sequence[Member]) -> list[str]:
     starting = sum(member.job.state == Job.State.STARTING for member in members)
     leaving = sum(member.job.state in (Job.State.STOPPING, Job.State.CANCELLING) for member in members)
     told = []
-    if running and not any(member.lease and member.lease.why_not_ready for member in running):
+    if running and not any(member.why_not_ready for member in running):
         told.append(f"{_are(len(running), 'running replica is', 'running replicas are')} not ready.")
     if starting:
         told.append(f"{_are(starting, 'replica is', 'replicas are')} starting.")

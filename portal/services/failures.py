@@ -45,6 +45,20 @@ def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
     return next((job for job in replicas if job.revision and job.revision.number == number), None)
 
 
+def unready_replica(service: Service, members: Sequence[Member]) -> Job | None:
+    """Returns a replica, with its cluster, that runs and is not ready for a known reason.
+
+    `members` are the replicas that have not ended. The latest one is of the latest revision, so it is preferred.
+    """
+    unready = [
+        member.job for member in members if member.job.state == Job.State.RUNNING and member.why_not_ready
+    ]
+    found = max(unready, key=lambda job: job.pk, default=None)
+    if found is not None:
+        found.cluster = service.cluster
+    return found
+
+
 def has_failed(service: Service) -> bool:
     """Returns whether the current revision has failed and is not the service's good revision.
 

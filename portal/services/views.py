@@ -25,7 +25,7 @@ from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.failure import log_end_of
 from portal.services import detail
-from portal.services.failures import latest_failure
+from portal.services.failures import latest_failure, unready_replica
 from portal.services.replica_logs import plain, replica_logs, time_of
 from portal.services.rules import Rules
 from portal.services.traffic import traffic_context
@@ -59,6 +59,11 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
     pk = shown.pk
     members = detail.members_of(shown)
     failed = latest_failure(shown, members)
+    unready = (
+        unready_replica(shown, members) if not failed or failed.revision_id != shown.current_id else None
+    )
+    address = hosts.origin_of_service(pk)
+    is_user = bool(address) and may_use(pk, request.user)
     changeable = Service.objects.changeable_by(request.user).filter(pk=pk)
     context = {
         "service": shown,
@@ -67,6 +72,8 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
         "drained": nodes_drained_under(member.lease for member in members),
         "failed": failed,
         "failure": log_end_of(failed) if failed else None,
+        "unready": unready,
+        "unready_end": log_end_of(unready) if unready else None,
         "troubles": detail.troubles_of(shown, members),
         "is_stuck": detail.is_stuck(shown, members),
         "extra": detail.extra_of(shown, members),
@@ -78,8 +85,9 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
         "events": shown.events.all()[:EVENTS_SHOWN],
         "cost": detail.costs_of([shown], request.user).get(shown.pk, []),
         "rules": rules or Rules.of(shown),
-        "address": hosts.origin_of_service(pk),
-        "may_open": bool(shown.ready and hosts.origin_of_service(pk)) and may_use(pk, request.user),  # type: ignore[attr-defined]  # annotated
+        "address": address,
+        "is_user": is_user,
+        "may_open": is_user and bool(shown.ready),  # type: ignore[attr-defined]  # annotated
         "is_local": shown.cluster.backend == Cluster.Backend.LOCAL,
         "may_change": not shown.removed_at and changeable.exists(),
     } | traffic_context(shown, request.GET.get("last", ""))

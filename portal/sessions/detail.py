@@ -11,6 +11,7 @@ from django.utils import timezone
 from accounting.models import User
 from portal.interruptions import claimable_from
 from portal.jobs.failure import meaning_of
+from portal.readiness import what_to_do
 from portal.sessions.hosts import origin_of
 from scheduling.core.event_texts import end_text_of
 from scheduling.core.reason_labels import SHORT
@@ -37,6 +38,11 @@ class SessionDetail:
     @property
     def is_ready(self) -> bool:
         return self.lease is not None and self.lease.is_ready
+
+    @property
+    def is_unready(self) -> bool:
+        """Returns whether the session's program runs but does not answer, and it is known why."""
+        return self.job.state == Job.State.RUNNING and not self.is_ready and bool(self.reason)
 
     @property
     def reason(self) -> str:
@@ -74,7 +80,8 @@ class SessionDetail:
         if self.job.state in Job.WAITING:
             return f"The session is not ready. {self.explainer.explain(self.job).sentence}"
         if not self.is_ready:
-            return f"The session is not ready{f': {self.reason}' if self.reason else ''}."
+            why = f"The session is not ready{f': {self.reason}' if self.reason else ''}."
+            return f"{why} {what_to_do(self.job, self.lease)}".strip()
         if not origin_of(self.session.pk):
             return (
                 "The session is ready, but nobody can open it because this portal has no host "

@@ -17,7 +17,7 @@ from accounting.models import User
 from portal import interruptions
 from portal.forms.posting import tell
 from portal.fragments import render_page
-from portal.jobs.failure import failure_of
+from portal.jobs.failure import failure_of, log_end_of
 from portal.sessions import detail, hosts
 from portal.sessions.visits import invite
 from portal.user_request import UserRequest
@@ -43,6 +43,7 @@ def session(request: UserRequest, pk: int) -> HttpResponse:
         "interruptions": interruptions.shown(of_session(shown.job)),
         "events": shown.job.events.order_by("-id")[:EVENTS_SHOWN],
         "failure": failure_of(shown.job),
+        "log_end": log_end_of(shown.job) if told.is_unready else None,
         "has_host": bool(hosts.origin_of(pk)),
         "may_open": told.is_ready and may_enter(request.user, shown.job),
         "may_change": not shown.job.has_ended and changeable.exists(),

@@ -14,7 +14,7 @@ from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.pages import ListFilters, page_of
 from portal.api.seen import seen_or_404
 from portal.api.sessions import schemas
-from portal.jobs.failure import failure_of
+from portal.jobs.failure import failure_of, log_end_of
 from portal.sessions.detail import SessionDetail, details_of
 from portal.sessions.listing import SESSIONS
 from portal.user_request import ApiRequest
@@ -94,7 +94,7 @@ def stop(request: ApiRequest, session_id: int) -> Status[Any]:
 
 def _shown(request: ApiRequest, session_id: int) -> dict[str, Any]:
     detail = details_of([visible_session(request, session_id)], request.auth)[0]
-    failure = failure_of(detail.job)
+    failure = log_end_of(detail.job) if detail.is_unready else failure_of(detail.job)
     return show(detail) | {
         "interruptions": interruptions.as_json(interruptions.shown(of_session(detail.job))),
         "expected_back_at": back_by([detail.job]),

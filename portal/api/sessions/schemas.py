@@ -85,7 +85,10 @@ class SessionInFull(Session):
     exit_meaning: str = Field(
         description="What the exit code of a failed job means; empty if the code has no known meaning."
     )
-    last_lines: list[str] = Field(description="The end of the log of a failed job: at most 20 lines or 4 KB.")
+    last_lines: list[str] = Field(
+        description="The end of the log of a session that failed, or that runs and is not ready: at most "
+        "20 lines or 4 KB."
+    )
 
 
 class SessionPage(Schema):

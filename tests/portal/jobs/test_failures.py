@@ -144,6 +144,61 @@ def test_a_service_shows_how_its_latest_replica_failed(scene: Scene, bob: Client
     assert told["exit_meaning"] in html
 
 
+@pytest.mark.parametrize("backend", ["local", "kubernetes"])
+def test_what_is_not_ready_shows_its_log_and_where_it_must_listen(
+    scene: Scene, bob: Client, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    made_room(scene)
+    people, service = scene.people, scene.service
+    change_service(actor=people.bob, service=service, replicas=1)
+    spec = JobSpec(name="notes", command="serve", port=8000, readiness_path="/up")
+    session: Session = start_session(
+        actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec
+    )
+    step_service(service_id=service.pk)
+    run(scene)
+    replica = Job.objects.get(service=service)
+    for job, log in ((replica, LOG), (session.job, b"")):
+        if log:
+            write_log(job, log)
+        lease = scene.world.lease(job)
+        facts = {"address": "127.0.0.1:23494", "why_not_ready": "port 23494: Connection refused"}
+        scene.world.see(lease, Phase.RUNNING, **facts)
+    if backend == "kubernetes":
+        held = backend_for(scene.world.cluster)
+        for module in ("portal.jobs.failure", __name__):
+            monkeypatch.setattr(f"{module}.backend_for", lambda _: held)
+        scene.world.cluster.backend = backend
+        scene.world.cluster.save()
+    where = {
+        "local": "the port in the environment variable PORT (now 23494), at 127.0.0.1.",
+        "kubernetes": "port 8000, which the environment variable PORT contains, at all addresses (0.0.0.0)",
+    }[backend]
+    shown = bob.get(f"/api/v1/services/{service.pk}").json()
+    assert "not ready: port 23494: Connection refused. The program must listen on" in shown["trouble"]
+    html = bob.get(f"/services/{service.pk}/").content.decode()
+    assert where in html
+    assert "jupyter: not found" in html
+    assert f"Whole log of {replica.name}" in html
+    shown = bob.get(f"/api/v1/sessions/{session.pk}").json()
+    assert where in shown["sentence"]
+    assert "It must answer GET /up there with a status from 200 to 399." in shown["sentence"]
+    assert shown["last_lines"] == []
+    html = bob.get(f"/sessions/{session.pk}/").content.decode()
+    assert where in html
+    assert "The log of the program is empty so far." in html
+    write_log(session.job, LOG)
+    assert bob.get(f"/api/v1/sessions/{session.pk}").json()["last_lines"] == LINES
+    assert "jupyter: not found" in bob.get(f"/sessions/{session.pk}/").content.decode()
+    facts = {"address": "127.0.0.1:23494", "ready_age": 0.0}
+    for job in (replica, session.job):
+        scene.world.see(scene.world.lease(job), Phase.RUNNING, **facts)
+    for page in (f"/services/{service.pk}/", f"/sessions/{session.pk}/"):
+        html = bob.get(page).content.decode()
+        assert "jupyter: not found" not in html
+        assert "must listen" not in html
+
+
 def test_a_crash_loop_is_shown_also_while_its_replica_is_ready(scene: Scene, bob: Client) -> None:
     made_room(scene)
     service = scene.service

@@ -158,6 +158,17 @@ def test_it_says_what_is_up_what_waits_and_why(scene: Scene, bob: Client) -> Non
     assert "ready at <code>127.0.0.1:20001</code>" in text_of(bob.get(f"/jobs/{replica.pk}/"))
 
 
+def test_the_address_of_a_service_opens_it_and_can_be_copied(
+    scene: Scene, bob: Client, settings: Any
+) -> None:
+    settings.FAIRLOT_SESSIONS_URL = "http://*.example.test"
+    html = text_of(bob.get(page_of(scene.service)))
+    address = f"http://service-{scene.service.pk}.example.test"
+    link = f'<a href="{page_of(scene.service)}open/" target="_blank" rel="noopener noreferrer" id="address">'
+    assert f"{link}{address}</a>" in html
+    assert 'data-copies="address"' in html
+
+
 def test_the_api_says_of_a_stuck_rollout_what_its_page_says(scene: Scene, bob: Client, api) -> None:
     """The page and the API say the same about a stuck rollout.
 
