@@ -111,7 +111,7 @@ PAGES: dict[str, range] = {
     "admin_clusters": up_to(5),
     "admin_nodes": up_to(7),
     "admin_settings": up_to(59),
-    "admin_audit": up_to(8),
+    "admin_audit": up_to(9),
 }
 
 

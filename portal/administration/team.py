@@ -7,12 +7,16 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
-from accounting.models import AuditEvent, Membership, Tenant
+from accounting.models import AuditEvent, Membership, Tenant, User
 from accounting.models.tenants import has_role
 from portal.access import managed
+from portal.administration.event_filter import NO_WORK, EventFilter
 from portal.administration.place import CHANGES, Place, of_team, show_part
 from portal.administration.trail import EVENTS_PER_PAGE, entries
+from portal.administration.verbs import Kind
 from portal.user_request import UserRequest
+
+PEOPLE_OFFERED = 200  # more are found by typing their names
 
 
 @require_safe
@@ -30,8 +34,16 @@ def teams(request: UserRequest) -> HttpResponse:
 @require_safe
 @of_team
 def changes(request: UserRequest, place: Place, tenant: Tenant) -> HttpResponse:
-    """Lists all recorded changes of a team and of its work, newest first."""
-    events = AuditEvent.objects.visible_to(request.user).filter(tenant=tenant)
+    """Lists the recorded changes of a team, newest first; on request also those of its work."""
+    wanted = EventFilter.read(request.GET, usual=NO_WORK)
+    events = wanted.narrow(AuditEvent.objects.visible_to(request.user).filter(tenant=tenant))
     page = Paginator(events, EVENTS_PER_PAGE).get_page(request.GET.get("page"))
-    context = {"page": page, "entries": entries(list(page.object_list), request.user)}
+    members = User.objects.filter(memberships__tenant=tenant).order_by("username")
+    context = {
+        "page": page,
+        "entries": entries(list(page.object_list), request.user),
+        "filter": wanted,
+        "kinds": Kind.choices,
+        "people": members.values_list("username", flat=True)[:PEOPLE_OFFERED],
+    }
     return show_part(request, "team_changes", context, place=place, tenant=tenant, part=CHANGES)

@@ -8,10 +8,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
-from django.http import HttpResponse, QueryDict
+from django.db.models import Model, QuerySet, Value
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
@@ -21,18 +22,34 @@ from accounting.core.numbers import read_key
 from accounting.models import AuditEvent, Price, Quota, Tenant, User
 from portal.access import permitted
 from portal.administration import verbs
+from portal.administration.event_filter import EventFilter
+from portal.administration.place import ADMINS, BUDGETS, LIMITS, MANAGERS, MEMBERS
+from portal.administration.verbs import Kind
 from portal.user_request import UserRequest
+from scheduling.models import AdvanceReservation, JobTemplate, Pipeline, Schedule, Service, Sweep
 
 EVENTS_PER_PAGE = 50
-# How the portal names the classes of the data model.
+# How the portal names the classes of the data model, if not by the words of the class's name.
 KINDS = {
     "tenant": "team",
-    "advancereservation": "advance reservation",
     "apitoken": "API token",
     "idlerule": "rule for idle GPUs",
-    "clusteraccess": "cluster access",
+    "jobtemplate": "template",
+    "codeupload": "code",
+    "generation": "GPU type",
     "ledgertransaction": "booking",
 }
+# Each class with one page for each object: the URL's name.
+PAGES: dict[str, tuple[type[Model], str]] = {
+    "service": (Service, "service"),
+    "sweep": (Sweep, "sweep"),
+    "pipeline": (Pipeline, "pipeline"),
+    "schedule": (Schedule, "schedule"),
+    "jobtemplate": (JobTemplate, "template"),
+    "advancereservation": (AdvanceReservation, "reservation"),
+}
+# The part of the team's page that shows a change of the team, or of a user in it, by the kind of change.
+PARTS = {Kind.LIMITS: LIMITS, Kind.BUDGETS: BUDGETS, Kind.MEMBERS: MEMBERS}
 NAMES = {"tenant": "team", "expression": "runs at", "catch_up": "catch up runs of the last"}
 # The units of numbers, by the ending of the field's name.
 UNITS = {"_seconds": "s", "_minutes": "min", "_hours": "h", "_days": "days", "_percent": "%"}
@@ -45,6 +62,8 @@ LONGEST_VALUE = 200  # characters of a value that are shown
 NOTHING = {"generation": "all", "since": "immediately", "parent": "no parent (top level)"}
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d.*(Z|[+-]\d\d:\d\d)", re.ASCII)
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+DIGEST = re.compile(r"[0-9a-f]{40,}", re.ASCII)
+DIGEST_SHOWN = 12  # characters of a digest that are shown
 DECIMAL = re.compile(r"-?\d+\.\d+", re.ASCII)
 
 
@@ -61,6 +80,7 @@ class Change:
 class Entry:
     event: AuditEvent
     words: str  # what was done, such as "Submitted a job"
+    target: str  # the name of the changed object
     kind: str  # the kind of the changed object, such as "team"
     href: str  # URL of the changed object's page; empty if the reader may not open the page
     changes: list[Change]
@@ -72,18 +92,46 @@ def entries(events: QuerySet[AuditEvent] | list[AuditEvent], reader: User) -> li
     An entry has a link to the changed object if `reader` may open the object's page.
     """
     found = list(events)
-    teams = [int(event.target_id) for event in found if event.target_type == "tenant"]
-    slugs = dict(Tenant.objects.filter(pk__in=teams).values_list("pk", "slug"))
+    slugs = _slugs(found)
+    there = _there(found)
     return [
         Entry(
             event,
             verbs.words_for(event.verb),
-            KINDS.get(event.target_type, event.target_type),
-            _href(event, reader, slugs),
+            DIGEST.sub(lambda digest: digest[0][:DIGEST_SHOWN], event.target_name),
+            _kind(event.target_type),
+            _href(event, reader, slugs, there),
             changes_of(event),
         )
         for event in found
     ]
+
+
+def _slugs(events: list[AuditEvent]) -> dict[int, str]:
+    """Returns the slugs of the teams that were changed, and of the teams whose managers may read the events."""
+    teams = {int(event.target_id) for event in events if event.target_type == "tenant"}
+    teams |= {event.tenant_id for event in events if event.tenant_id}
+    return dict(Tenant.objects.filter(pk__in=teams).values_list("pk", "slug"))
+
+
+def _there(events: list[AuditEvent]) -> set[tuple[str, int]]:
+    """Returns (class, key) of each changed object with a page that still exists. Takes one query."""
+    found = [
+        model._default_manager.filter(pk__in=keys).order_by().values_list(Value(kind), "pk")
+        for kind, (model, _) in PAGES.items()
+        if (keys := {read_key(event.target_id) for event in events if event.target_type == kind})
+    ]
+    return set(found[0].union(*found[1:])) if found else set()
+
+
+def _kind(name: str) -> str:
+    """Returns how the portal names a class of the data model: "rule for idle GPUs" for "idlerule"."""
+    if name in KINDS:
+        return KINDS[name]
+    for app in ("accounting", "scheduling", "portal"):
+        if name in apps.all_models[app]:
+            return str(apps.get_model(app, name)._meta.verbose_name)
+    return name
 
 
 def changes_of(event: AuditEvent) -> list[Change]:
@@ -134,8 +182,16 @@ def _name(name: str) -> str:
     return NAMES.get(name, name.replace("_", " ").replace(".", " · "))
 
 
-def _href(event: AuditEvent, reader: User, slugs: dict[int, str]) -> str:
+def _href(event: AuditEvent, reader: User, slugs: dict[int, str], there: set[tuple[str, int]]) -> str:
     pk = read_key(event.target_id)
+    if pk and (event.target_type, pk) in there:
+        return reverse(PAGES[event.target_type][1], args=[pk])
+    part = next((one for kind, one in PARTS.items() if event.verb in verbs.WORDS[kind]), None)
+    if part is not None and (slug := slugs.get(event.tenant_id or 0)):
+        if reader.is_admin and event.target_type == "tenant":
+            return reverse(ADMINS.name(part), args=[slug])
+        if not reader.is_operator:
+            return reverse(MANAGERS.name(part), args=[slug])
     match event.target_type:
         case "job":
             return reverse("job", args=[pk])
@@ -174,6 +230,8 @@ def _told(values: dict[str, Any], name: str) -> str:
         return timezone.localtime(datetime.fromisoformat(text)).strftime("%-d %B %Y, %H:%M:%S %Z")
     if name in {"per_gpu_hour", *Price.CLASSES}:
         return _price(Decimal(text), str(values.get("currency", settings.FAIRLOT_CURRENCY)))
+    if DIGEST.fullmatch(text):
+        return text[:DIGEST_SHOWN]
     if DECIMAL.fullmatch(text):
         text = format(Decimal(text).normalize(), "f")
     unit = _unit(name)
@@ -197,28 +255,18 @@ def _price(amount: Decimal, currency: str) -> str:
     return f"{plain:.{places}f} {currency}"
 
 
-def filtered(events: QuerySet[AuditEvent], query: QueryDict) -> QuerySet[AuditEvent]:
-    """Returns the events that match the URL query's actor, verb and target.
-
-    For actor and target, a part of the name is enough.
-    """
-    wanted = {
-        "actor_name__icontains": query.get("actor", "").strip(),
-        "verb": query.get("verb", ""),
-        "target_name__icontains": query.get("target", "").strip(),
-    }
-    return events.filter(**{name: value for name, value in wanted.items() if value})
-
-
 @permitted("audit.read")
 @require_safe
 def audit(request: UserRequest) -> HttpResponse:
     visible = AuditEvent.objects.visible_to(request.user)
-    page = Paginator(filtered(visible, request.GET), EVENTS_PER_PAGE).get_page(request.GET.get("page"))
+    wanted = EventFilter.read(request.GET)
+    page = Paginator(wanted.narrow(visible), EVENTS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "tab": "audit",
         "page": page,
         "entries": entries(list(page.object_list), request.user),
+        "filter": wanted,
+        "kinds": Kind.choices,
         "verbs": verbs.choices(visible.order_by().values_list("verb", flat=True).distinct()),
     }
     return render(request, "administration/audit.html", context)

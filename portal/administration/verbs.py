@@ -67,7 +67,6 @@ WORDS: dict[Kind, dict[str, str]] = {
         "tenant.archive": "Archived a team",
         "tenant.restore": "Restored a team",
         "tenant.delete": "Deleted a team",
-        "tenant.take_uid": "Gave a team its system user ID",
     },
     Kind.RESERVATIONS: {
         "advance.create": "Reserved GPUs in advance",
@@ -100,6 +99,7 @@ WORDS: dict[Kind, dict[str, str]] = {
         "announcement.withdraw": "Withdrew an announcement",
     },
     Kind.JOBS: {
+        "tenant.take_uid": "Gave a team the system user of its jobs",
         "job.submit": "Submitted a job",
         "job.edit": "Edited a waiting job",
         "job.cancel": "Cancelled a job",

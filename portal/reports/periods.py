@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
+from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from django.core.exceptions import BadRequest
@@ -20,6 +21,7 @@ from scheduling.timetable import zone_names
 Query = Mapping[str, str]  # the query parameters of a URL by name
 THIS_MONTH, LAST_MONTH, GIVEN = "this-month", "last-month", "dates"
 LABELS = {THIS_MONTH: "This month", LAST_MONTH: "Last month", GIVEN: "From – to"}
+Day = TypeVar("Day", date, None)
 
 
 class WrongQuestion(BadRequest):
@@ -100,8 +102,8 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
         return ReportPeriod(key, end.replace(day=1), end, zone, problems)
     if key != GIVEN:
         return ReportPeriod(THIS_MONTH, month, today, zone, problems)
-    first = _read_date(query.get("from", ""), "from", month, problems)
-    last = _read_date(query.get("to", ""), "to", today, problems)
+    first = read_date(query.get("from", ""), "from", month, problems)
+    last = read_date(query.get("to", ""), "to", today, problems)
     if last < first:
         if not {"from", "to"} & problems.keys():
             problems["to"] = (
@@ -124,7 +126,11 @@ def read_zone(text: str, otherwise: ZoneInfo, problems: dict[str, str]) -> ZoneI
     return ZoneInfo(text)
 
 
-def _read_date(text: str, name: str, otherwise: date, problems: dict[str, str]) -> date:
+def read_date(text: str, name: str, otherwise: Day, problems: dict[str, str]) -> date | Day:
+    """Returns the day that `text` names, or `otherwise` if the text is empty or no such day.
+
+    Adds a problem to `problems` under `name` for a text that is no day of the years 2000 to 2200.
+    """
     if not text:
         return otherwise
     try:

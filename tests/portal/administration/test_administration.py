@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html as html_module
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import redis
 from django.conf import settings
 from django.test import Client
 from django.utils.html import escape
+from django.utils.timezone import localtime
 
 from accounting.access import audit
 from accounting.core.clock import now_from_database
@@ -21,6 +22,7 @@ from scheduling.backends.base import End, Phase
 from scheduling.core import pubsub
 from scheduling.core.redis_sender import outgoing
 from scheduling.draining.actions import drain_node
+from scheduling.jobs.secrets import create_secret
 from scheduling.models import Cluster, IdleRule, Node
 from tests import make
 from tests.portal.scene import Scene
@@ -483,14 +485,67 @@ def test_the_trail_reads_as_people_write_and_leads_to_what_was_changed(scene, pl
         '<span class="muted">generation:</span> all',
         '<span class="muted">kind:</span> GPUs at once',
         f'<a href="/jobs/{scene.job.pk}/">supernova</a> <span class="muted small">job {scene.job.pk}</span>',
-        f'<a href="/admin/tenants/astro/">Astro</a> <span class="muted small">team {cast.astro.pk}</span>',
+        f'<a href="/admin/tenants/astro/limits/">Astro</a> <span class="muted small">team {cast.astro.pk}</span>',
         f'<span class="muted small">API token {scene.token.pk}</span>',
     ):
         assert said in html, said
     assert 'href="/admin/tenants/' not in browser_of(cast.olga).get("/admin/audit/").content.decode()
-    alice = browser_of(cast.alice).get("/team/astro/changes/").content.decode()
+    alice = browser_of(cast.alice).get("/team/astro/changes/?kind=all").content.decode()
     assert f'<a href="/jobs/{scene.job.pk}/">supernova</a>' in alice
     assert "/admin/" not in alice
+    assert '<a href="/team/astro/limits/">Astro</a>' in alice
+
+
+def test_managers_filter_the_changes_of_their_team(scene: Scene, browser_of) -> None:
+    """The list begins without the members' work, and is narrowed by kind, person and days of the reader."""
+    people = scene.people
+    alice = browser_of(people.alice)
+    secret = create_secret(actor=people.alice, tenant=people.astro, name="wandb", values={"KEY": "x"})
+    service = scene.service
+    for target in (service, secret):
+        audit.record(actor=people.bob, verb="service.change", target=target, tenant=people.astro)
+
+    def listed(query: str) -> list[str]:
+        page = alice.get(f"/team/astro/changes/?{query}")
+        return [entry.words for entry in page.context["entries"]]
+
+    assert "Created a secret" in listed("")
+    work = {"Submitted a job", "Changed a service"}
+    assert not work & set(listed(""))
+    assert work <= set(listed("kind=all"))
+    assert set(listed("kind=secrets")) == {"Created a secret"}
+    assert set(listed("kind=secrets&actor=ALI")) == {"Created a secret"}
+    assert listed("kind=secrets&actor=charlie") == []
+    today = localtime(now_from_database()).date()
+    assert set(listed(f"kind=secrets&from={today}&to={today}")) == {"Created a secret"}
+    assert listed(f"kind=secrets&to={today - timedelta(days=1)}") == []
+    assert listed(f"kind=secrets&from={today + timedelta(days=1)}") == []
+    for wrong, said in (
+        ("kind=nonsense", "nonsense"), ("from=2026-13-01", "is not a date"),
+        (f"from={today}&to=2020-01-01", "is before the first day"),
+    ):  # fmt: skip
+        assert said in html_module.unescape(alice.get(f"/team/astro/changes/?{wrong}").content.decode())
+    found = {
+        entry.target: entry for entry in alice.get("/team/astro/changes/?kind=services").context["entries"]
+    }
+    assert found[service.name].href == f"/services/{service.pk}/"
+
+
+def test_digests_are_shortened_and_kinds_of_objects_are_words() -> None:
+    digest = "ab12" * 16
+    event = AuditEvent(
+        target_type="codeupload",
+        target_id="7",
+        target_name=digest,
+        verb="code.upload",
+        after={"digest": digest},
+    )
+    other = AuditEvent(target_type="notificationrule", target_id="7", verb="notification_rule.create")
+    unknown = AuditEvent(target_type="oldclass", target_id="7", verb="old.verb")
+    first, second, third = entries([event, other, unknown], User(portal_role=User.PortalRole.USER))
+    assert (first.target, first.kind, first.changes[0].after) == (digest[:12], "code", digest[:12])
+    assert (second.kind, second.words) == ("notification rule", "Created a notification rule")
+    assert (third.kind, third.words, third.href) == ("oldclass", "old.verb", "")
 
 
 def test_a_price_is_shown_in_the_currency_in_which_it_was_set() -> None:
