@@ -25,11 +25,12 @@ from portal.user_request import UserRequest
 from scheduling.backends.summaries import WINDOW
 from scheduling.metrics.names import GPU_METRICS
 from scheduling.metrics.reading import JobMetrics, Series, read_metrics_of
-from scheduling.metrics.steps import StepAxis, shared
+from scheduling.metrics.steps import StepAxis, shared, step_axis
 from scheduling.models import Cluster, Job, Lease, Trade
 
 BETWEEN = re.compile(r"[,# ]+")  # between the ids of jobs to compare with
 MOST_JOBS = 6  # that are compared, the first one included
+SHORT = timedelta(minutes=5)  # of shorter runs, an axis of time has few points
 MOST_MARKS = 200  # leases, and trades, on one axis
 PERIODS = {"1h": ("Last hour", timedelta(hours=1)), "6h": ("Last 6 hours", timedelta(hours=6)),
            "1d": ("Last day", timedelta(days=1))}  # fmt: skip
@@ -54,8 +55,11 @@ class Mark:
 
 @require_safe
 def metrics(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows a job's metrics. `?last=` selects a period, `?with=` the numbers of jobs to compare with, and `?axis=step`
-    an axis of steps instead of time."""
+    """Shows a job's metrics. `?last=` selects a period, and `?with=` the numbers of jobs to compare with.
+
+    `?axis=step` and `?axis=time` select the axis. Without it, short runs of programs that report steps have an axis of
+    steps, because on an axis of time they would have few points.
+    """
     shown = visible_job(request, pk)
     others, unknown = _others(request, shown)
     context = frame(request, shown, "metrics") | {
@@ -65,7 +69,9 @@ def metrics(request: UserRequest, pk: int) -> HttpResponse:
         "periods": [(key, label) for key, (label, _) in PERIODS.items()],
         "last": request.GET.get("last", "") if request.GET.get("last") in PERIODS else "",
     }
-    by_step = request.GET.get("axis") == "step"
+    axis = request.GET.get("axis", "")
+    by_step = {"step": True, "time": False}.get(axis)
+    context["axis_asked"] = axis if by_step is not None else ""
     if others:
         context |= _compared([shown, *others], by_step=by_step)
     else:
@@ -86,11 +92,29 @@ def _others(request: UserRequest, shown: Job) -> tuple[list[Job], list[str]]:
     return [found[key] for key in wanted if key in found], unknown
 
 
-def _of_one(request: UserRequest, job: Job, last: str, *, by_step: bool) -> dict[str, Any]:
+def _read(jobs: Sequence[Job], *, by_step: bool | None, **asked: Any) -> tuple[dict[int, JobMetrics], bool]:
+    """Returns the metrics of each job that has some, and whether to show them by step.
+
+    If the user chose no axis, short runs are shown by step if their programs report steps.
+    """
+    keys = [job.pk for job in jobs]
+    found = read_metrics_of(keys, finest=1 if by_step else WINDOW, **asked)
+    if by_step is not None:
+        return found, by_step
+    is_short = all(one.count * one.seconds <= SHORT.total_seconds() for one in found.values())
+    if not is_short or step_axis(found.values()) is None:
+        return found, False
+    fine = read_metrics_of(keys, finest=1, **asked)
+    steps = step_axis(fine.values())
+    return (fine, True) if steps and steps.count > 1 else (found, False)
+
+
+def _of_one(request: UserRequest, job: Job, last: str, *, by_step: bool | None) -> dict[str, Any]:
     begins = None
     if last:
         begins = (job.ended_at or timezone.now()) - PERIODS[last][1]
-    found = read_metrics_of([job.pk], begins=begins, finest=1 if by_step else WINDOW).get(job.pk)
+    read, by_step = _read([job], by_step=by_step, begins=begins)
+    found = read.get(job.pk)
     if found is None or not found.series:
         return {"notes": notes_of(found), "charts": None}
     rest = {
@@ -125,10 +149,9 @@ def _by_step(axis: StepAxis) -> dict[str, Any]:
     }
 
 
-def _compared(jobs: Sequence[Job], *, by_step: bool) -> dict[str, Any]:
+def _compared(jobs: Sequence[Job], *, by_step: bool | None) -> dict[str, Any]:
     origins = {job.pk: job.first_started_at or job.created_at for job in jobs}
-    finest = 1 if by_step else WINDOW
-    found = read_metrics_of([job.pk for job in jobs], origins=origins, finest=finest)
+    found, by_step = _read(jobs, by_step=by_step, origins=origins)
     steps = shared(found)
     shown = steps[1] if steps and by_step else found
     lines = [(f"#{job.pk} {job.name}", shown[job.pk]) for job in jobs if job.pk in shown]

@@ -50,6 +50,7 @@ from scheduling.jobs.queue_place import queue_place_of
 from scheduling.jobs.remedies import apply_remedy
 from scheduling.jobs.restarts import continuation_of
 from scheduling.jobs.run_times import run_time_of
+from scheduling.metrics.progress import reached_by
 from scheduling.models import Job, JobEvent, JobLabel, LabelKey
 from scheduling.models.jobs import job_in_sight
 from scheduling.models.templates import version_in_sight
@@ -296,6 +297,7 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "job": shown,
         "tab": tab,
         "explanation": explainer.explain(shown),
+        "reached": reached_by(shown) if shown.first_started_at and shown.steps_done is None else None,
         "place": queue_place_of(shown, user),
         "continuation": continuation_of(shown) if shown.state == Job.State.RUNNING else None,
         "remedies": links_of(shown, user, explainer),

@@ -158,6 +158,32 @@ def test_a_program_of_some_seconds_has_a_curve_over_its_steps(scene: Scene, bob:
     assert list(charts_in(page_of(bob, scene.job, "?axis=step"))["loss"][0].values()) == [5, 4, 3, 2, 1]
 
 
+def test_a_short_run_begins_by_step_and_a_long_one_by_time(scene: Scene, bob: Client) -> None:
+    record(scene.job, SOURCE.OUTPUT, {"loss": [5.0, 4, 3, 2, 1], "epoch": [1.0, 2, 3, 4, 5]}, every=1)
+    page = page_of(bob, scene.job)
+    assert "loss over epoch, on an axis" in page
+    assert 'hx-get="?axis=step"' in page, "a refresh after five minutes changes the axis under the reader"
+    assert "loss over time, on an axis" in page_of(bob, scene.job, "?axis=time")
+    record(scene.waiting, SOURCE.OUTPUT, {"loss": [4.0, 3, 2], "step": [0.0, 1, 2]}, every=200)
+    assert "loss over time, on an axis" in page_of(bob, scene.waiting)
+    assert "loss over time, on an axis" in page_of(bob, scene.job, f"?with={scene.waiting.pk}")
+
+
+def test_epochs_are_the_progress_of_a_job_that_reports_no_steps(scene: Scene, bob: Client) -> None:
+    overview = reverse("job", args=[scene.job.pk])
+    Job.objects.filter(pk=scene.job.pk).update(steps_done=None)
+    assert "The log reports no progress yet." in bob.get(overview).content.decode()
+    record(scene.job, SOURCE.OUTPUT, {"loss": [2.0, 1.0, 0.5], "epoch": [2.0, 3.0]})
+    page = bob.get(overview).content.decode()
+    assert "The program reports epoch 3." in page
+    assert '3 <small>epoch</small></span><span class="tile-note">as the program reports it' in page
+    assert "no progress" not in page
+    record(scene.job, SOURCE.EVENTS, {"global_step": [40.0]})
+    assert "The program reports global_step 40." in bob.get(overview).content.decode()
+    Job.objects.filter(pk=scene.job.pk).update(steps_done=7)
+    assert "7 completed steps" in bob.get(overview).content.decode()
+
+
 def test_jobs_are_compared_by_step_on_one_axis(scene: Scene, bob: Client) -> None:
     record(scene.job, SOURCE.OUTPUT, {"loss": [4.0, 2.0], "step": [0.0, 100.0]}, every=600)
     record(scene.waiting, SOURCE.OUTPUT, {"loss": [4.5, 1.0], "step": [0.0, 200.0]}, every=600)
