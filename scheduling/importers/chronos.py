@@ -66,6 +66,8 @@ def recognise(source: Source) -> bool:
     schedule = data.get("schedule")
     if isinstance(schedule, str) and re.match(r"R\d*/", schedule, flags=re.ASCII):
         return True
+    if {"schedule", "command"} <= data.keys() and {"scheduleTimeZone", "epsilon"} & data.keys():
+        return True  # also with a schedule that is not accepted
     return isinstance(data.get("parents"), list) and "command" in data
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from scheduling.importers.credentials import redacted
 from scheduling.importers.fields import Fields
-from scheduling.importers.reading import Source, Unreadable, Yaml, leaves, step
+from scheduling.importers.reading import Source, Yaml, leaves, step
 from scheduling.importers.report import Report
 
 
@@ -46,9 +46,5 @@ def first_of(source: Source) -> dict[str, Any]:
     mapping if there is none."""
     if source.top:
         return source.top
-    try:
-        documents = source.documents(Yaml.V1_2)
-    except Unreadable:
-        return {}
-    data = documents[0].data if documents else None
+    data = source.values[0] if source.values else None
     return data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}

@@ -31,7 +31,16 @@ LONGEST_DIGITS = 300
 TAGS = {"str", "int", "float", "bool", "null", "map", "seq", "set", "!"}
 SIMPLE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 LONGEST_KEY = 300
+# In a text that cannot be read: a key of the outermost mapping, and how often reading goes on at one.
+TOP_KEY = re.compile(r"^[A-Za-z_\"'][^\n:#]{0,100}:(?=\s|$)", re.MULTILINE)
+MOST_RESUMPTIONS = 20
+BETWEEN_DOCUMENTS = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 TEMPLATE = re.compile(r"\{\{.{0,300}?\}\}|\{%.{0,300}?%\}|<%.{0,300}?%>", re.DOTALL)
+LINE_OF_TEMPLATE = re.compile(rf"^[ \t]*(?:{TEMPLATE.pattern})[ \t]*$", re.DOTALL | re.MULTILINE)
+PLAIN_TEMPLATE = re.compile(
+    rf"([:-][ \t]+)(?:{TEMPLATE.pattern})(?:[^\n,{{}}\]]|{TEMPLATE.pattern})*|(?:{TEMPLATE.pattern})",
+    re.DOTALL,
+)
 PARAMETER = re.compile(r"\$\{[^}]{0,300}\}|\$[A-Za-z_]\w*", re.ASCII)
 # YAML 1.1 as Kubernetes reads it (go-yaml 2): y and n are booleans, and 22:30 is a text.
 BOOLS = {
@@ -179,10 +188,35 @@ def _line_of(event: yaml.Event) -> str:
 def _unreadable(error: yaml.YAMLError, text: str) -> Unreadable:
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}" if mark else ""
-    if template := template_in(text):
-        return Unreadable(templated(template), where)
+    if template := _template_before(mark.line if mark else 0, text):
+        return Unreadable(templated(template[0]), f"line {_line_at(text, template.start())}")
     why = getattr(error, "problem", None) or "it is not valid YAML"
     return Unreadable(f"The text is not valid YAML: {why}.", where)
+
+
+def _template_before(line: int, text: str) -> re.Match[str] | None:
+    """Returns the template expression that makes a text unreadable at this line, counted from 0: one of this line, or
+    the last one before it if the text is readable with words in place of templates. Returns None if none does."""
+    before = [one for one in TEMPLATE.finditer(text) if _line_at(text, one.start()) <= line + 1]
+    if not before or _line_at(text, before[-1].end()) == line + 1:
+        return before[-1] if before else None
+    try:
+        for _ in yaml.parse(_without_templates(text), Loader=_Loader):
+            pass
+    except yaml.YAMLError:
+        return None
+    return before[-1]
+
+
+def _line_at(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
+
+
+def _without_templates(text: str) -> str:
+    """Returns the text with a word in place of each template expression, or of the plain value that begins with it.
+    Lines of these alone become empty."""
+    text = LINE_OF_TEMPLATE.sub("", text)
+    return PLAIN_TEMPLATE.sub(r"\1template", text)
 
 
 def templated(template: str) -> str:
@@ -203,14 +237,40 @@ def _read_json(text: str) -> list[Document] | None:
             parse_float=_json_float,
             parse_constant=_no_number,
         )
+    except _KeyTwice as error:
+        raise _at_its_line(error, text) from None
     except Unreadable:
         raise
     except RecursionError:
         raise Unreadable("The text is nested too deeply.") from None
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data" and text[error.pos] in "{[":
+            raise Unreadable(
+                "Several JSON values follow each other. Put them into a list, or import one at a time.",
+                f"line {error.lineno}",
+            ) from None
+        return None
     except ValueError:
         return None
     _check_size(data, 0, [0])
     return [Document(data)]
+
+
+class _KeyTwice(Unreadable):
+    """Raised when a mapping of a JSON text has a key twice."""
+
+
+def _at_its_line(error: _KeyTwice, text: str) -> Unreadable:
+    """Returns the error with its line. JSON is also YAML, whose nodes know their lines."""
+    try:
+        _check_depth(text)
+        for node in yaml.compose_all(text, Loader=_Loader):
+            _Reader(Yaml.V1_2).document(node, "")
+    except Unreadable as located:
+        return located
+    except yaml.YAMLError:
+        pass
+    return error
 
 
 def _json_int(digits: str) -> int:
@@ -234,7 +294,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise Unreadable(f"The key {twice[:60]!r} occurs twice in one mapping. Remove one of the two.")
+        raise _KeyTwice(f"The key {twice[:60]!r} occurs twice in one mapping. Remove one of the two.")
     return found
 
 
@@ -407,6 +467,89 @@ READERS: dict[Yaml, Callable[[str], Any]] = {
 }
 
 
+def read_roughly(text: str) -> list[Any]:
+    """Returns what can be read of the documents of a text that is not valid, to find its format.
+
+    Of a key that occurs twice, the first value counts. Tags are ignored, and templates become words. Where the text is
+    no YAML, reading goes on at the next key of the outermost mapping.
+    """
+    plain, found, left = _without_templates(text[:LONGEST]), [], MOST_RESUMPTIONS
+    for part in BETWEEN_DOCUMENTS.split(plain, maxsplit=MOST_DOCUMENTS)[:MOST_DOCUMENTS]:
+        data, start = None, 0
+        while True:
+            rough = _Rough()
+            rough.read(part[start:])
+            if data is None:
+                data = rough.root
+            elif isinstance(data, dict) and isinstance(rough.root, dict):
+                data = rough.root | data
+            after = _start_of_line(part, start, rough.line + 1)
+            following = TOP_KEY.search(part, after) if rough.is_broken and after else None
+            if following is None or not left:
+                break
+            start, left = following.start(), left - 1
+        if data is not None:
+            found.append(data)
+    return found
+
+
+def _start_of_line(text: str, start: int, line: int) -> int:
+    """Returns where the line begins, counted from the line at `start`; 0 if there is no such line."""
+    for _ in range(line):
+        start = text.find("\n", start) + 1
+        if not start:
+            break
+    return start
+
+
+class _Rough:
+    """Builds data of the events of a YAML text, up to the place where it is no YAML."""
+
+    def __init__(self) -> None:
+        self.root: Any = None
+        self.line = 0  # of the last key of the outermost mapping, counted from 0
+        self.is_broken = False
+        self._open: list[Any] = []
+        self._keys: list[Any] = []  # of each open mapping that waits for the value of a key
+        self._values = 0
+
+    def read(self, text: str) -> None:
+        try:
+            for event in yaml.parse(text, Loader=_Loader):
+                if isinstance(event, yaml.CollectionEndEvent):
+                    self._open.pop()
+                    self._keys.pop()
+                elif isinstance(event, yaml.NodeEvent):
+                    self._add(event)
+                self._values += 1
+                if len(self._open) > DEEPEST or self._values > 2 * MOST_VALUES:
+                    break
+        except yaml.YAMLError:
+            self.is_broken = True
+
+    def _add(self, event: yaml.NodeEvent) -> None:
+        value: Any = None
+        if isinstance(event, yaml.ScalarEvent):
+            value = event.value if event.style else READERS[Yaml.V1_2](event.value)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            value = {} if isinstance(event, yaml.MappingStartEvent) else []
+        holder = self._open[-1] if self._open else None
+        if holder is None:
+            self.root = value if self.root is None else self.root
+        elif isinstance(holder, list):
+            holder.append(value)
+        elif self._keys[-1] is None:
+            self._keys[-1] = event.value if isinstance(event, yaml.ScalarEvent) else ""
+            if len(self._open) == 1 and event.start_mark:
+                self.line = event.start_mark.line
+        else:
+            holder.setdefault(self._keys[-1], value)
+            self._keys[-1] = None
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._open.append(value)
+            self._keys.append(None)
+
+
 class Source:
     """A foreign text, whose documents are read once for each version of YAML."""
 
@@ -429,13 +572,25 @@ class Source:
         return found
 
     @cached_property
-    def mappings(self) -> list[dict[str, Any]]:
-        """The documents that are mappings, by YAML 1.2; none if the text cannot be read."""
+    def unreadable(self) -> Unreadable | None:
+        """Why the text cannot be read by YAML 1.2; None if it can."""
         try:
-            found = self.documents(Yaml.V1_2)
-        except Unreadable:
-            return []
-        return [document.data for document in found if isinstance(document.data, dict)]
+            self.documents(Yaml.V1_2)
+        except Unreadable as error:
+            return error
+        return None
+
+    @cached_property
+    def values(self) -> list[Any]:
+        """The documents by YAML 1.2, to find the format; of a text that cannot be read, as far as possible."""
+        if self.unreadable:
+            return read_roughly(self.text)
+        return [document.data for document in self.documents(Yaml.V1_2)]
+
+    @property
+    def mappings(self) -> list[dict[str, Any]]:
+        """Those of `values` that are mappings."""
+        return [one for one in self.values if isinstance(one, dict)]
 
     @property
     def top(self) -> dict[str, Any]:

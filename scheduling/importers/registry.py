@@ -82,6 +82,16 @@ def recognise(text: str) -> Format | None:
     return next((one for one in FORMATS if one.recognise(source)), None)
 
 
+def why_unreadable(text: str) -> Unreadable | None:
+    """Returns why a text is neither a script nor YAML; None if it is."""
+    try:
+        check_text(text)
+    except Unreadable as error:
+        return error
+    source = Source(text)
+    return None if source.text.lstrip().startswith("#!") else source.unreadable
+
+
 def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ()) -> Conversion:
     """Converts a foreign text to jobs, services, schedules and sweeps. Never raises.
 
@@ -90,6 +100,9 @@ def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ())
     """
     report = Report()
     found = next((one for one in FORMATS if one.name == name), None) if name else recognise(text)
+    if found is None and not name and (error := why_unreadable(text)):
+        report.refused_at(error.where, str(error))
+        return Conversion(name, "", (), without_parts(map(_redacted, report.lines), text))
     if found is None:
         labels = ", ".join(one.label for one in FORMATS)
         report.refused_at("", UNKNOWN.format(formats=labels))

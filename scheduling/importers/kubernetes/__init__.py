@@ -13,9 +13,10 @@ from scheduling.importers.report import Report, Work
 
 def recognise(source: Source) -> bool:
     """Returns whether a document has the fields apiVersion and kind. Also recognises templates of such documents."""
-    if source.mappings:
-        return any("apiVersion" in one and "kind" in one for one in source.mappings)
-    return source.has_line(r"apiVersion:\s*\S") and source.has_line(r"kind:\s*\S")
+    if any("apiVersion" in one and "kind" in one for one in source.mappings):
+        return True
+    broken = source.unreadable is not None
+    return broken and source.has_line(r"apiVersion:\s*\S") and source.has_line(r"kind:\s*\S")
 
 
 def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
