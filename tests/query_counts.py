@@ -43,7 +43,8 @@ QUERIES: dict[str, int | range] = {
     "all figures of a team's jobs": 6,
     # scheduling
     "submits jobs, one or many": up_to(15),
-    "ends jobs at their time limit, without limits": 2,
+    # One query reads the clock, one the limits of teams, and one the jobs with a time limit of their own.
+    "ends jobs at their time limit, without limits": 3,
     # Leases, streams (locked), the clock, and an insert and an update for all; new streams are inserted and read again.
     "stores a sample of each gang of a cluster": up_to(10),
     "stores a further sample of each gang of a cluster": up_to(8),

@@ -46,6 +46,7 @@ COLUMNS = Columns(
         "kind": Column("Kind", ("kind",), is_usual=False),
         "priority": Column("Priority", ("priority",), "number", is_usual=False),
         "deadline": Column("Deadline", ("deadline",), is_usual=False),
+        "time_limit": Column("Time limit", ("time_limit_hours",), "number", is_usual=False),
         "attempts": Column("Attempts", ("epoch",), "number", is_usual=False),
         "failures": Column("Failures", ("failures",), "number", is_usual=False),
         "exit": Column("Exit code", ("exit_code",), "number", is_usual=False),

@@ -36,6 +36,11 @@ class EditForm(Form):
     deadline_hours = Measure(
         "Deadline, in hours after the submit", required=False, help_text="Leave empty for no deadline."
     )
+    time_limit_hours = Measure(
+        "Time limit, in hours on GPUs",
+        required=False,
+        help_text="Stops the job after this time on GPUs, over all attempts. Leave empty for no limit.",
+    )
     labels = Text(
         "Labels",
         rows=3,
@@ -60,7 +65,8 @@ class EditForm(Form):
         if job.state not in Job.WAITING:
             del self.fields["generations"]
         if job.kind != Job.Kind.TRAINING:
-            del self.fields["expected_hours"], self.fields["deadline_hours"], self.fields["max_workers"]
+            for name in ("expected_hours", "deadline_hours", "time_limit_hours", "max_workers"):
+                del self.fields[name]
 
     def clean_labels(self) -> dict[str, str]:
         return labels_in(self.cleaned_data["labels"])

@@ -63,6 +63,7 @@ class ListedJob(NamedTuple):
     kind: str
     priority: int
     deadline: datetime | None
+    time_limit_hours: float | None
     attempts: int
     failures: int
     exit_code: int | None
@@ -77,8 +78,8 @@ class ListedJob(NamedTuple):
 COLUMNS = (
     "pk", "name", "state", "reason", "preemptible", "created_at", "ended_at", "tenant__name", "owner__username",
     "wanted", "now_on", "forecast__earliest", "forecast__starts_by", "first_started_at", "held_for", "kind", "priority",
-    "deadline", "epoch", "failures", "exit_code", "steps_done", "sweep__name", "pipeline__name", "cluster__name",
-    "spec__labels",
+    "deadline", "time_limit_hours", "epoch", "failures", "exit_code", "steps_done", "sweep__name", "pipeline__name",
+    "cluster__name", "spec__labels",
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from accounting.core.wording import counted
 from accounting.models import Membership
 from accounting.models.tenants import ids_with_role
 from portal.access import posted_from
-from portal.forms.fields import Text, Whole
+from portal.forms.fields import Measure, Text, Whole
 from portal.forms.form import Form, Values
 from portal.forms.posting import show
 from portal.jobs.editing import labels_in
@@ -39,6 +39,16 @@ class PriorityForm(Form):
     """The form that sets the priority of the selected jobs."""
 
     priority = Whole("Priority", help_text="From -100 to 100. Orders only your own jobs; higher goes first.")
+
+
+class TimeLimitForm(Form):
+    """The form that sets the time limit of the selected jobs."""
+
+    time_limit_hours = Measure(
+        "Time limit, in hours on GPUs",
+        required=False,
+        help_text="Stops a job after this time on GPUs, over all attempts. Leave empty for no limit.",
+    )
 
 
 class LabelsForm(Form):
@@ -80,7 +90,7 @@ def _cancel(request: UserRequest, job: Job, values: Values) -> None:
     cancel_job(actor=request.user, job=job)
 
 
-def _set_priority(request: UserRequest, job: Job, values: Values) -> None:
+def _set_fields(request: UserRequest, job: Job, values: Values) -> None:
     edit_job(actor=request.user, job=job, changes=values)
 
 
@@ -109,7 +119,10 @@ def _submit_again(request: UserRequest, job: Job, values: Values) -> None:
 CHOICES: Mapping[str, Choice] = {
     "cancel": Choice("Cancel the selected jobs?", "Cancel jobs", "cancelled", _cancel, is_dangerous=True),
     "priority": Choice(
-        "Set the priority of the selected jobs", "Set priority", "changed", _set_priority, PriorityForm
+        "Set the priority of the selected jobs", "Set priority", "changed", _set_fields, PriorityForm
+    ),
+    "time_limit": Choice(
+        "Set the time limit of the selected jobs", "Set time limit", "changed", _set_fields, TimeLimitForm
     ),
     "labels": Choice(
         "Change the labels of the selected jobs", "Change labels", "changed", _set_labels, LabelsForm

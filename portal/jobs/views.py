@@ -50,6 +50,7 @@ from scheduling.jobs.queue_place import queue_place_of
 from scheduling.jobs.remedies import apply_remedy
 from scheduling.jobs.restarts import continuation_of
 from scheduling.jobs.run_times import run_time_of
+from scheduling.jobs.time_limit import end_by_limit
 from scheduling.metrics.progress import reached_by
 from scheduling.models import Job, JobEvent, JobLabel, LabelKey
 from scheduling.models.jobs import job_in_sight
@@ -304,6 +305,10 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "repeated": repeated_of(shown, user),
         "forecast": forecast,
         "run_time": run_time_of(shown, lease, forecast=forecast, now=now),
+        "stops_at": end_by_limit(shown),
+        "time_limit": None
+        if is_over or shown.time_limit_hours is None
+        else round(shown.time_limit_hours * 3600),
         "now": now,
         "lease": lease,
         "drained": nodes_drained_under([lease]),

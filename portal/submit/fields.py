@@ -33,12 +33,15 @@ NUMBERS = {
     "readiness_failures": int,
     "expected_hours": float,
     "deadline_hours": float,
+    "time_limit_hours": float,
 }
 OF_CONTAINERS = ("memory", "shm", "working_directory", "image_pull_policy", "image_pull_secret")
 # The parts of the field `retries`.
 RETRIES = ("retry_times", "retry_exit_codes", "retry_backoff_seconds")
 # Fields of numbers that may stay empty.
-OPTIONAL = ("max_workers", "port", "cpu", "user_id", "group_id", "expected_hours", "deadline_hours")
+OPTIONAL = (
+    "max_workers", "port", "cpu", "user_id", "group_id", "expected_hours", "deadline_hours", "time_limit_hours",
+)  # fmt: skip
 # The parts of the field `code`, and the beginning of their names in the form.
 CODE_FIELDS, CODE = ("upload", "git", "ref", "folder", "secret"), "code_"
 DEFAULTS = JobSpec(name="x", command="x")
@@ -78,6 +81,7 @@ class Fields:
     preemptible: str = ""  # "true" if checked
     expected_hours: str = ""
     deadline_hours: str = ""
+    time_limit_hours: str = ""
     code_upload: str = ""
     code_git: str = ""
     code_ref: str = ""

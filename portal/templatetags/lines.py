@@ -123,6 +123,9 @@ JOB_CELLS: dict[str, JobCell] = {
     "kind": lambda job, address, now: _text_cell("Kind", Job.Kind(job.kind).label),
     "priority": lambda job, address, now: _number_cell("Priority", job.priority),
     "deadline": lambda job, address, now: _time_cell("Deadline", job.deadline, now),
+    "time_limit": lambda job, address, now: _number_cell(
+        "Time limit", duration(round(job.time_limit_hours * 3600)) if job.time_limit_hours else None
+    ),
     "attempts": lambda job, address, now: _number_cell("Attempts", job.attempts),
     "failures": lambda job, address, now: _number_cell("Failures", job.failures),
     "exit": lambda job, address, now: _number_cell("Exit code", job.exit_code),

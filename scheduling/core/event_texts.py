@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from accounting.core.wording import counted
+from accounting.core.wording import counted, duration
 from fairshare.model import Reason
 from scheduling.core.reason_labels import SHORT
 from scheduling.models import Job, JobEvent, Node
@@ -91,6 +91,7 @@ EDITED_FIELDS = {
     "generations": "the GPU types",
     "expected_hours": "the expected hours",
     "deadline_hours": "the hours from the submit to the deadline",
+    "time_limit_hours": "the time limit in hours",
 }
 
 
@@ -261,6 +262,9 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.OWNER_LEAVES: "Cancelled because the owner {user} may no longer run jobs in the team",
     E.NEXT_RUN: "Cancelled: the next run of the schedule “{schedule}” replaces it",
     E.TIME_LIMIT: lambda found: f"Stopped: {_time_limit(found)}",
+    E.OWN_TIME_LIMIT: lambda found: (
+        f"Stopped: the job reached its time limit of {duration(found['seconds'])}"
+    ),
     E.TIME_LIMIT_WARNED: lambda found: f"The job runs longer than allowed: {_time_limit(found)}",
     E.SWEEP_CANCELLED: lambda found: f"Cancelled with the sweep “{found['sweep']}” by {_user(found)}",
     E.PIPELINE_CANCELLED: lambda found: (

@@ -1,4 +1,4 @@
-"""Changes fields of jobs that have not ended: priority, labels, GPU types, most workers, run time and deadline."""
+"""Changes fields of jobs that have not ended: priority, labels, GPU types, most workers, run times and deadline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from scheduling.models.ownership import require_changeable
 from scheduling.models.versions import require_version
 from scheduling.spec.job_spec import JobSpec, SpecError
 
-EDITABLE = ("priority", "labels", "generations", "expected_hours", "deadline_hours", "max_workers")
+EDITABLE = (
+    "priority", "labels", "generations", "expected_hours", "deadline_hours", "time_limit_hours", "max_workers",
+)  # fmt: skip
 # What bounds the most workers of a job.
 BOUNDS = ("workers", "gpus_per_worker", "roles", "launch")
 EDITED = "edited"  # kind of the events of such changes
@@ -81,7 +83,7 @@ def _save(actor: User, job: Job, changed: Mapping[str, Any], before: Mapping[str
                 "The job runs as a bare pod with one worker. Clone it to make it elastic.", "max_workers"
             )
     # A deadline counts from the submit, also if it is set later.
-    if {"expected_hours", "deadline_hours"} & changed.keys():
+    if {"expected_hours", "deadline_hours", "time_limit_hours"} & changed.keys():
         fields |= run_time_of_spec(spec, job.created_at)
     if "labels" in changed:
         JobLabel.objects.filter(job=job).delete()

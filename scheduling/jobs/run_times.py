@@ -23,11 +23,13 @@ class RunTime:
 
 
 def run_time_of_spec(spec: JobSpec, now: datetime) -> dict[str, Any]:
-    """Returns values for the Job fields `expected_seconds` and `deadline`, for a spec that is submitted at `now`."""
+    """Returns values for the Job fields `expected_seconds`, `deadline` and `time_limit_hours`, for a spec that is
+    submitted at `now`."""
     expected, deadline = spec.expected_hours, spec.deadline_hours
     return {
         "expected_seconds": None if expected is None else expected * 3600,
         "deadline": None if deadline is None else now + timedelta(hours=deadline),
+        "time_limit_hours": spec.time_limit_hours,
     }
 
 

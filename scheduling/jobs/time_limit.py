@@ -1,4 +1,4 @@
-"""Stops jobs that exceed their time limit. If the limit only warns, warns once."""
+"""Stops jobs that exceed their own time limit or one of their team. If a limit only warns, warns once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Q
 
 from accounting.access import audit
 from accounting.core.clock import now_from_database
@@ -20,55 +21,76 @@ from scheduling.models import Job, JobEvent
 from scheduling.models.event_codes import EventCode, Message
 
 WARNED = "warned_of_limit"
+# Jobs that hold GPUs, and waiting jobs that have held some: a limit may have been lowered since.
+HAVE_RUN = Q(state__in=[Job.State.STARTING, Job.State.RUNNING]) | Q(state__in=Job.WAITING, epoch__gt=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """A job that has reached a time limit, together with that limit (`quota`)."""
+    """A job that has reached a time limit: the limit `quota` of a team or user; None means the job's own limit."""
 
     job_id: int
-    quota: Quota
+    quota: Quota | None
 
-    def says(self, code: EventCode, job: Job) -> Message:
-        """Returns a message about the limit for everybody who may see the job. `code` selects the message's sentence.
+    @property
+    def stops(self) -> bool:
+        return _stops(self.quota)
 
+    def says(self, job: Job) -> Message:
+        """Returns a message about the limit for everybody who may see the job.
+
+        - For the job's own limit, the message says how long it is.
         - For a limit of the job's own team, the message says to whom the limit applies, and its hours.
         - For a limit of a team above, it only says that there is such a limit, because not every reader may see that
           team.
         """
-        if self.quota.tenant_id not in visible_lineage(job.tenant, None):
-            return Message.of(code, above=job.tenant.name)
-        return Message.of(code, whose=self.whose(job), hours=f"{self.quota.limit.normalize():f}")
+        if self.quota is None:
+            return Message.of(EventCode.OWN_TIME_LIMIT, seconds=round((job.time_limit_hours or 0) * 3600))
+        code = EventCode.TIME_LIMIT if self.stops else EventCode.TIME_LIMIT_WARNED
+        if self.quota.tenant_id in visible_lineage(job.tenant, None):
+            said = Message.of(code, whose=_whose(self.quota, job), hours=f"{self.quota.limit.normalize():f}")
+        else:
+            said = Message.of(code, above=job.tenant.name)
+        return said if self.stops else said.but(quota=self.quota.pk)
 
-    def whose(self, job: Job) -> str:
-        owner = job.owner if self.quota.is_of_users else None
-        return LimitUsage(self.quota, self.quota.limit, job.tenant, owner).whose
+    def noted(self, job: Job) -> dict[str, object]:
+        """Returns what the audit trail keeps about the limit, for everybody who may see the job."""
+        if self.quota is None:
+            return {"time_limit_hours": job.time_limit_hours}
+        noted: dict[str, object] = {"quota": self.quota.pk}
+        if self.quota.tenant_id in visible_lineage(job.tenant, None):
+            noted |= {"limit": self.quota.limit, "whose": _whose(self.quota, job)}
+        return noted
+
+
+def _whose(quota: Quota, job: Job) -> str:
+    return LimitUsage(quota, quota.limit, job.tenant, job.owner if quota.is_of_users else None).whose
 
 
 def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
-    """Returns the starting and running training jobs that must be stopped or warned about, because of a time limit.
+    """Returns the training jobs that must be stopped or warned about, because of a time limit.
 
     A time limit counts the time on GPUs over all attempts. Each job is returned once, with the shortest limit that it
     has reached; limits that stop jobs come before limits that only warn. Leaves out limits about which the job's
     history already has a warning. With `job_id`, considers only this job.
     """
     quotas = _quotas()
-    if not quotas:
-        return []
     # Only training jobs have time limits: a service replaces its replicas, and sessions have timeouts.
-    jobs = Job.objects.filter(
-        kind=Job.Kind.TRAINING, state__in=[Job.State.STARTING, Job.State.RUNNING]
-    ).select_related("tenant")
+    jobs = Job.objects.filter(HAVE_RUN, kind=Job.Kind.TRAINING).select_related("tenant").defer("spec")
+    if not quotas:
+        jobs = jobs.filter(time_limit_hours__isnull=False)
     if job_id is not None:
         jobs = jobs.filter(pk=job_id)
-    concerned = {job.pk: _of(quotas, job) for job in jobs.defer("spec")}
-    ran = ran_for([pk for pk, limits in concerned.items() if limits], now)
-    over = {pk: [quota for quota in limits if _is_over(quota, ran[pk])] for pk, limits in concerned.items()}
+    concerned = {job.pk: limits for job in jobs if (limits := _limits_of(job, quotas))}
+    ran = ran_for(concerned, now) if concerned else {}
+    over = {
+        pk: [quota for longest, quota in limits if ran[pk] >= longest] for pk, limits in concerned.items()
+    }
     warned = _warned([pk for pk, limits in over.items() if limits])
     return [
         Overrun(pk, left[0])
         for pk, limits in over.items()
-        if (left := [quota for quota in limits if (pk, quota.pk) not in warned])
+        if (left := [quota for quota in limits if quota is None or (pk, quota.pk) not in warned])
     ]
 
 
@@ -77,17 +99,25 @@ def latest_ends(jobs: Iterable[Job], now: datetime) -> dict[int, datetime]:
 
     The shortest limit that stops the job counts. Leaves out jobs without such a limit.
     """
-    stops = [quota for quota in _quotas() if quota.at_limit == Quota.AtLimit.BLOCK]
+    stops = [quota for quota in _quotas() if _stops(quota)]
     concerned = {
-        job.pk: limits[0] for job in jobs if job.kind == Job.Kind.TRAINING and (limits := _of(stops, job))
+        job.pk: limits[0][0]
+        for job in jobs
+        if job.kind == Job.Kind.TRAINING and (limits := _limits_of(job, stops))
     }
     ran = ran_for(concerned, now) if concerned else {}
-    return {pk: now + timedelta(hours=float(quota.limit)) - ran[pk] for pk, quota in concerned.items()}
+    return {pk: now + longest - ran[pk] for pk, longest in concerned.items()}
+
+
+def end_by_limit(job: Job) -> datetime | None:
+    """Returns when a time limit stops the job if it keeps its GPUs; None if it holds none or has no time limit."""
+    if job.state not in (Job.State.STARTING, Job.State.RUNNING) or job.kind != Job.Kind.TRAINING:
+        return None
+    return latest_ends([job], now_from_database()).get(job.pk)
 
 
 def _quotas() -> list[Quota]:
-    quotas = Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN).select_related("tenant", "user")
-    return list(quotas.order_by("at_limit", "limit"))  # limits that stop jobs come before those that warn
+    return list(Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN).select_related("tenant", "user"))
 
 
 def _warned(jobs: list[int]) -> set[tuple[int, int]]:
@@ -96,22 +126,28 @@ def _warned(jobs: list[int]) -> set[tuple[int, int]]:
     return set(events.values_list("job_id", "detail__quota"))
 
 
-def _of(quotas: Iterable[Quota], job: Job) -> list[Quota]:
-    return [
-        quota
+def _limits_of(job: Job, quotas: Iterable[Quota]) -> list[tuple[timedelta, Quota | None]]:
+    """Returns the longest run times of a job, with the limits that say so. Those that stop the job come first, the
+    shortest before others; None is the job's own limit."""
+    found: list[tuple[timedelta, Quota | None]] = []
+    if job.time_limit_hours is not None:
+        found.append((timedelta(hours=job.time_limit_hours), None))
+    found += [
+        (timedelta(hours=float(quota.limit)), quota)
         for quota in quotas
         if job.tenant.path.startswith(quota.tenant.path) and quota.user_id in {None, job.owner_id}
     ]
+    return sorted(found, key=lambda one: (not _stops(one[1]), one[0]))
 
 
-def _is_over(quota: Quota, ran: timedelta) -> bool:
-    return ran >= timedelta(hours=float(quota.limit))
+def _stops(quota: Quota | None) -> bool:
+    return quota is None or quota.at_limit == Quota.AtLimit.BLOCK
 
 
 @transaction.atomic(durable=True)
 def end_overlong(*, job_id: int) -> bool:
-    """Stops a job that has reached its time limit. If the limit only warns, adds one warning to the job's history
-    instead.
+    """Stops a job that has reached its time limit, with the grace period of a cancellation. If the limit only warns,
+    adds one warning to the job's history instead.
 
     Returns True if it stopped the job or added a warning.
     """
@@ -121,13 +157,9 @@ def end_overlong(*, job_id: int) -> bool:
     over = next(iter(overlong(now, job_id=job_id)), None)
     if over is None:
         return False
-    if over.quota.at_limit == Quota.AtLimit.BLOCK:
-        cancel_within(actor=None, job=job, why=over.says(EventCode.TIME_LIMIT, job))
-        after: dict[str, object] = {"quota": over.quota.pk}
-        if over.quota.tenant_id in visible_lineage(job.tenant, None):
-            after |= {"limit": over.quota.limit, "whose": over.whose(job)}
-        audit.record(actor=None, verb="job.overlong", target=job, tenant=job.tenant, after=after)
+    if over.stops:
+        cancel_within(actor=None, job=job, why=over.says(job))
+        audit.record(actor=None, verb="job.overlong", target=job, tenant=job.tenant, after=over.noted(job))
         return True
-    said = over.says(EventCode.TIME_LIMIT_WARNED, job).but(quota=over.quota.pk)
-    note_now(job, WARNED, said, at=now)
+    note_now(job, WARNED, over.says(job), at=now)
     return True

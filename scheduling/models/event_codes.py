@@ -58,6 +58,7 @@ class EventCode(StrEnum):
     NEXT_RUN = "next_run"
     TIME_LIMIT = "time_limit"
     TIME_LIMIT_WARNED = "time_limit_warned"
+    OWN_TIME_LIMIT = "own_time_limit"
     SWEEP_CANCELLED = "sweep_cancelled"
     SWEEP_STOPPED = "sweep_stopped"
     PIPELINE_CANCELLED = "pipeline_cancelled"

@@ -93,6 +93,8 @@ class Job(models.Model):
     # The owner's estimate of the total time on GPUs, and the deadline. Only some policies use them.
     expected_seconds = models.FloatField(null=True, blank=True)
     deadline = models.DateTimeField(null=True, blank=True)
+    # The owner's time limit: scheduling/jobs/time_limit.py stops the job after this time on GPUs, over all attempts.
+    time_limit_hours = models.FloatField(null=True, blank=True)
 
     state = models.CharField(max_length=12, choices=State, default=State.QUEUED)
     # Fencing token: the number of leases given to this job. Messages with a lower number are void.
@@ -236,6 +238,10 @@ class Job(models.Model):
             models.CheckConstraint(
                 name="a_grace_is_an_hour_at_most",
                 condition=models.Q(checkpoint_grace_seconds__gte=0, checkpoint_grace_seconds__lte=3600),
+            ),
+            models.CheckConstraint(
+                name="a_time_limit_is_of_a_job_that_ends",
+                condition=models.Q(time_limit_hours=None) | models.Q(time_limit_hours__gt=0, kind="training"),
             ),
             # Before the first attempt both are null.
             models.CheckConstraint(

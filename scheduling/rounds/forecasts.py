@@ -15,7 +15,7 @@ from accounting.core.clock import now_from_database
 from fairshare.driver import Situation
 from fairshare.model import Floats, Ints, Reason
 from fairshare.starts.calibration import Expected, expected_of, intervals
-from fairshare.starts.run_times import PastRunTimes
+from fairshare.starts.run_times import SHORTEST, PastRunTimes
 from fairshare.starts.scenarios import sample_starts
 from scheduling.core import pubsub
 from scheduling.core.locks import try_lock_forecasts
@@ -140,32 +140,42 @@ def expected_waits(
     - `most`: how many futures are simulated at most.
     """
     view = situation.view
-    past, groups, elapsed = _run_times(cluster, jobs, view.jobs.resident)
+    past, groups, elapsed, longest = _run_times(cluster, jobs, view.jobs.resident)
     if len(view.jobs) > len(jobs):  # a job that is not stored: only its wait matters
         groups = np.vstack([groups, np.zeros((1, groups.shape[1]), dtype=np.int64)])
-        elapsed = np.append(elapsed, 0.0)
+        elapsed, longest = np.append(elapsed, 0.0), np.append(longest, np.inf)
     waits, endless = [], np.isinf(elapsed)  # jobs that do not end by themselves
     for seed in range(max(1, min(most, MOST_SIMULATED // len(view.jobs)))):
         chance = np.random.Generator(np.random.PCG64(seed))
         left = past.remaining(groups, np.where(endless, 0.0, elapsed), chance, expected=view.jobs.expected)
+        left = np.minimum(left, np.maximum(longest - np.where(endless, 0.0, elapsed), SHORTEST))
         waits.append(sample_starts(situation, places, np.where(endless, np.inf, left), seed=seed))
     return expected_of(np.array(waits), quantum=view.settings.quantum, horizon=HORIZON.total_seconds())
 
 
-def _run_times(cluster: Cluster, jobs: Sequence[int], resident: Floats) -> tuple[PastRunTimes, Ints, Floats]:
+def _run_times(
+    cluster: Cluster, jobs: Sequence[int], resident: Floats
+) -> tuple[PastRunTimes, Ints, Floats, Floats]:
     """Returns the run times of the cluster's latest ended jobs and of those that have run but not ended, and of the
-    unfinished jobs `jobs` their groups (J, L) and the seconds that each has held GPUs so far (J,), which are infinite
-    for replicas of services."""
+    unfinished jobs `jobs`
+
+    - their groups (J, L);
+    - the seconds that each has held GPUs so far (J,), which are infinite for replicas of services;
+    - the seconds of its time limit (J,), infinite for jobs without one. Limits of teams do not count.
+    """
     columns = ("tenant_id", "owner_id", "kind", "name", F("workers") * F("gpus_per_worker"), "held_for")
     ended = Job.objects.filter(cluster=cluster, state__in=Job.ENDED, first_started_at__isnull=False)
     history = list(
         ended.exclude(kind=Job.Kind.REPLICA).order_by("-ended_at").values_list(*columns)[:MOST_PAST]
     )
-    rows = {pk: rest for pk, *rest in Job.objects.filter(pk__in=jobs).values_list("pk", *columns)}
+    found = Job.objects.filter(pk__in=jobs).values_list("pk", *columns, "time_limit_hours")
+    rows = {pk: rest for pk, *rest in found}
     groups = np.zeros((len(jobs), LEVELS), dtype=np.int64)
-    elapsed = np.zeros(len(jobs))
+    elapsed, longest = np.zeros(len(jobs)), np.full(len(jobs), np.inf)
     for place, pk in enumerate(jobs):
-        *same, held = rows[pk]
+        *same, held, limit = rows[pk]
+        if limit is not None:
+            longest[place] = limit * 3600
         groups[place] = _groups(*same)
         is_endless = same[2] == Job.Kind.REPLICA
         elapsed[place] = np.inf if is_endless else held.total_seconds() + resident[place]
@@ -180,7 +190,7 @@ def _run_times(cluster: Cluster, jobs: Sequence[int], resident: Floats) -> tuple
         ),
         np.arange(len(history) + int(goes_on.sum())) < len(history),
     )
-    return past, groups, elapsed
+    return past, groups, elapsed, longest
 
 
 LEVELS = 4

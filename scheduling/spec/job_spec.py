@@ -36,8 +36,8 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 URL_PATH = re.compile(r"/[!#-&(-;=?-_a-z~]*")  # ASCII without blanks and quotation marks
 # The fields that only jobs which end by themselves may set, and their defaults.
 ONLY_OF_JOBS: dict[str, Any] = {
-    "expected_hours": None, "deadline_hours": None, "retries": Retries(), "roles": [], "launch": "",
-    "max_workers": None,
+    "expected_hours": None, "deadline_hours": None, "time_limit_hours": None, "retries": Retries(), "roles": [],
+    "launch": "", "max_workers": None,
 }  # fmt: skip
 LONGEST_YAML = 65_536  # characters; parsing this many takes about a second
 RESERVED_VARIABLES = {
@@ -137,6 +137,8 @@ class JobSpec(BaseModel):
     # The expected total time on GPUs, and the time from the submit to the deadline.
     expected_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
     deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
+    # The total time on GPUs, over all attempts, after which the job is stopped. None: only limits of its team apply.
+    time_limit_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
     retries: Retries = Retries()
     checkpoint: Checkpoint = ""
     # Workers that differ. `workers` is then the number of those that hold GPUs, and follows from the roles.
@@ -392,6 +394,7 @@ ACCEPTED = {
     "preemptible": "true or false",
     "expected_hours": "more than 0 and up to 8760 hours, or empty if the duration is unknown",
     "deadline_hours": "more than 0 and up to 8760 hours, or empty for no deadline",
+    "time_limit_hours": "more than 0 and up to 8760 hours, or empty for no time limit",
     "labels": "up to 10 keys with values, in the format of Kubernetes labels; values may be empty",
     "retries": "{times: 0 to 100, exit_codes: a list (optional), backoff_seconds: 1 to 3600 (optional)}",
     "checkpoint": "a pattern such as step-*.pt, or ckpt-*/DONE for folders with the file DONE; or empty",

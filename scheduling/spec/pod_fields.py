@@ -74,7 +74,7 @@ REFUSED: dict[str, str] = {
     "backofflimit": "set the number of retries in the field “retries” of the job spec instead",
     "restartpolicy": "use the field “retries” of the job spec instead, which starts all workers again",
     "ttlsecondsafterfinished": "Fairlot decides when ended pods are deleted",
-    "activedeadlineseconds": "a job spec cannot set a time limit; only a limit of the team can",
+    "activedeadlineseconds": "set the longest time on GPUs in the field “time_limit_hours” of the job spec instead",
     "terminationgraceperiodseconds": "use the field “checkpoint_grace_seconds” of the job spec instead",
     "podfailurepolicy": "list the exit codes that are retried in the field “retries” of the job spec instead",
     "selector": "Fairlot sets the selector that assigns pods to a Job",

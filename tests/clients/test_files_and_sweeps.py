@@ -83,6 +83,22 @@ def test_edit_changes_only_what_is_given(scene: Scene, fairlot) -> None:
     assert fairlot(scene.people.charlie, "edit", scene.job.pk, "--priority", 1).exit_code == 4
 
 
+def test_a_time_limit_is_given_in_hours_or_with_a_unit_and_changed_later(scene: Scene, fairlot) -> None:
+    bob = scene.people.bob
+    for said, hours in (("90m", 1.5), ("36h", 36), ("1.5d", 36), ("7200s", 2), ("0.5", 0.5)):
+        assert fairlot(bob, "submit", "--time-limit", said, "--", "true").exit_code == 0
+        job = Job.objects.latest("pk")
+        assert (job.time_limit_hours, job.spec["time_limit_hours"]) == (hours, hours)
+    assert "0.5 h on GPUs" in fairlot(bob, "show", job.pk).stdout
+    refused = fairlot(bob, "submit", "--time-limit", "1:30", "--", "true")
+    assert (refused.exit_code, "Write a number of hours" in refused.stderr) == (2, True)
+    assert fairlot(bob, "edit", scene.job.pk, "--time-limit", "30h").exit_code == 0
+    assert "stops at" in fairlot(bob, "show", scene.job.pk).stdout
+    assert fairlot(bob, "edit", scene.job.pk, "--no-time-limit").exit_code == 0
+    scene.job.refresh_from_db()
+    assert scene.job.time_limit_hours is None
+
+
 def test_a_sweep_is_previewed_created_listed_and_cancelled(scene: Scene, fairlot) -> None:
     bob = scene.people.bob
     words = ("--grid", "lr=0.1,0.01", "--grid", "name=a,b", "--at-once", 2, "--", "train {lr} {name}")

@@ -715,6 +715,7 @@ class JobInFull(TypedDict):
     exit_meaning: str
     last_lines: list[str]
     worker_names: list[str]
+    stops_at: str | None
 
 
 class JobMetrics(TypedDict):
@@ -1310,6 +1311,7 @@ class Scheduling(TypedDict):
     not_before: str | None
     deadline: str | None
     ends_by: str | None
+    stops_at: str | None
     is_late: bool
 
 

@@ -351,6 +351,7 @@ def change_job(
     max_workers: int | Unset | None = UNSET,
     expected_hours: float | Unset | None = UNSET,
     deadline_hours: float | Unset | None = UNSET,
+    time_limit_hours: float | Unset | None = UNSET,
 ) -> Call[answers.JobInFull]:
     """Changes fields of a job that has not ended, from the next round on.
 
@@ -367,6 +368,7 @@ def change_job(
             max_workers=max_workers,
             expected_hours=expected_hours,
             deadline_hours=deadline_hours,
+            time_limit_hours=time_limit_hours,
         ),
     )
 

@@ -50,6 +50,7 @@ from scheduling.jobs.queue_place import QueuePlace, queue_place_of
 from scheduling.jobs.remedies import remedies_of, remedies_of_repeats
 from scheduling.jobs.run_times import run_time_of
 from scheduling.jobs.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
+from scheduling.jobs.time_limit import end_by_limit
 from scheduling.leases.repeated_work import repeated_work_of
 from scheduling.models import Cluster, Job, JobEvent
 from scheduling.models.jobs import job_in_sight
@@ -424,6 +425,7 @@ def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
         "not_before": forecast and forecast.earliest,
         "deadline": job.deadline,
         "ends_by": planned and planned.ends_by,
+        "stops_at": end_by_limit(job),
         "is_late": planned is not None and planned.is_late,
     }
 
@@ -547,6 +549,7 @@ def show_job(job: Job) -> dict[str, Any]:
     shown["exit_meaning"] = failure.meaning if failure else ""
     shown["last_lines"] = failure.lines if failure else []
     shown["worker_names"] = job.worker_names
+    shown["stops_at"] = end_by_limit(job)
     return shown
 
 

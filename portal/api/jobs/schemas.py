@@ -90,6 +90,10 @@ class JobChanges(Schema):
     deadline_hours: Number | None = Field(
         None, description="Hours from the submit to the deadline; null for no deadline."
     )
+    time_limit_hours: Number | None = Field(
+        None,
+        description="Hours on GPUs, over all attempts, after which the job is stopped; null for no limit.",
+    )
 
 
 class NewJobs(Schema):
@@ -231,6 +235,10 @@ class JobInFull(Job):
         description="The names of all workers by rank: `ps 0` for the first worker of the role ps. In a job without "
         "roles, the ranks."
     )
+    stops_at: datetime | None = Field(
+        description="When a time limit, that of the job or one of its team, stops the job if it keeps its GPUs; null "
+        "if it holds none or has no time limit."
+    )
 
 
 class JobPage(BaseModel):
@@ -365,6 +373,9 @@ class Scheduling(Schema):
         description="Expected end of the job, calculated from the run time that its owner expects. For a "
         "waiting job, this run time is added to `starts_by`. Null if unknown, or if the job "
         "has already run longer than expected."
+    )
+    stops_at: datetime | None = Field(
+        description="When a time limit stops the job if it keeps its GPUs; null if it holds none or has no time limit."
     )
     is_late: bool = Field(description="Whether the job ended, or is expected to end, after its deadline.")
 

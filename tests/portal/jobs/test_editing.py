@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
+
+from django.utils.dateparse import parse_datetime
 
 from scheduling.models import Job
 from tests.portal.scene import Scene, with_a_session
@@ -115,6 +118,40 @@ def test_selected_jobs_get_a_priority_and_labels_and_what_is_refused_is_named(
     assert (job.priority, job.spec["labels"]) == (8, {"project": "apollo"})
     wrong = bob.post("/jobs/selected/", confirmed | {"do": "priority", "priority": "many"})
     assert wrong.status_code == 422
+
+
+def test_the_owner_changes_the_time_limit_and_the_page_says_when_the_job_stops(
+    scene: Scene, browser_of
+) -> None:
+    """The limit is set in the form, for selected jobs and in the API, while the job runs."""
+    bob, url = browser_of(scene.people.bob), f"/jobs/{scene.job.pk}"
+    assert "time limit" not in bob.get(f"{url}/").content.decode()
+    assert bob.get(f"/api/v1{url}").json()["stops_at"] is None
+    bob.post(f"{url}/edit/", edited(time_limit_hours="30.5"))
+    assert 'name="time_limit_hours" value="30.5"' in bob.get(f"{url}/edit/").content.decode()
+    html = bob.get(f"{url}/").content.decode()
+    assert "A time limit stops the job at <time" in html
+    assert "The job's own time limit is 1 d 6 h on GPUs." in html
+    chosen = {"do": "time_limit", "job": [scene.job.pk], "confirmed": "yes"}
+    assert bob.post("/jobs/selected/", chosen | {"time_limit_hours": "0"}, follow=True).status_code == 200
+    assert Job.objects.get(pk=scene.job.pk).time_limit_hours == 30.5
+    bob.post("/jobs/selected/", chosen | {"time_limit_hours": "20"})
+    assert ">20 h<" in bob.get("/jobs/?columns=name,time_limit&sort=time_limit").content.decode()
+    held = scene.job.leases.latest("epoch").held_from
+    stops = parse_datetime(bob.get(f"/api/v1{url}").json()["stops_at"])
+    assert abs(stops - held - timedelta(hours=20)) < timedelta(seconds=1)
+    assert bob.get(f"/api/v1{url}/scheduling").json()["stops_at"] is not None
+    changed = bob.patch(f"/api/v1{url}", {"time_limit_hours": None}, content_type="application/json").json()
+    assert (changed["spec"]["time_limit_hours"], changed["stops_at"]) == (None, None)
+
+
+def test_a_waiting_job_says_how_much_of_its_time_limit_it_has_used(scene: Scene, browser_of) -> None:
+    Job.objects.filter(pk=scene.waiting.pk).update(
+        time_limit_hours=1.5, held_for=timedelta(minutes=20), first_started_at=scene.waiting.created_at,
+        first_generation=scene.people.v100,
+    )  # fmt: skip
+    html = browser_of(scene.people.bob).get(f"/jobs/{scene.waiting.pk}/").content.decode()
+    assert "The job's own time limit is 1 h 30 min on GPUs, of which it has used 20 min." in html
 
 
 def test_selected_jobs_are_submitted_again_once(scene: Scene, browser_of) -> None:

@@ -38,6 +38,7 @@ mappings = st.fixed_dictionaries(
         "priority": st.integers(-100, 100),
         "expected_hours": st.floats(1e-6, 8760),
         "deadline_hours": st.floats(1e-6, 8760),
+        "time_limit_hours": st.floats(1e-6, 8760),
         "checkpoint": st.sampled_from(["", "step-*.pt", "ckpt-*/DONE"]),
         "retries": st.fixed_dictionaries(
             {},
@@ -175,6 +176,7 @@ def test_submitting_twice_makes_one_job(bob: Client) -> None:
         ("priority", "101", "a whole number from -100 to 100"),
         ("expected_hours", "long", "more than 0 and up to 8760 hours"),
         ("deadline_hours", "0", "more than 0 and up to 8760 hours"),
+        ("time_limit_hours", "8761", "more than 0 and up to 8760 hours"),
         ("checkpoint", "../*", "a pattern such as step-*.pt"),
         ("checkpoint", "step-*.tmp", "count as unfinished checkpoints"),
         ("progress_pattern", "(", "an RE2 regular expression"),

@@ -131,6 +131,7 @@ CHANGES = st.fixed_dictionaries(
         "max_workers": st.none() | st.integers(1, 6),
         "expected_hours": st.none() | st.floats(0.1, 100),
         "deadline_hours": st.none() | st.floats(0.1, 100),
+        "time_limit_hours": st.none() | st.floats(0.1, 100),
     },
 )
 
@@ -147,7 +148,7 @@ def test_after_any_changes_the_columns_and_rows_say_the_same_as_the_spec(
     spec = JobSpec.parse(job.spec)
     values = spec.model_dump(exclude={"version", "command", "workers", "gpus_per_worker"})
     again = lab.submit(lab.people.bob, lab.people.astro, **values)
-    for name in ("priority", "generation_ids", "expected_seconds", "max_workers", "spec"):
+    for name in ("priority", "generation_ids", "expected_seconds", "time_limit_hours", "max_workers", "spec"):
         assert getattr(job, name) == getattr(again, name), name
     waits = [None if one.deadline is None else one.deadline - one.created_at for one in (job, again)]
     assert waits[0] == waits[1]

@@ -15,11 +15,13 @@ from fairshare.entitlement import entitlements
 from fairshare.model import Reason
 from fairshare.policies import policy_of
 from scheduling import tasks
+from scheduling.backends.base import End, Phase
 from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.jobs.actions import cancel_job
+from scheduling.jobs.editing import edit_job
 from scheduling.jobs.explain import explain
 from scheduling.jobs.submitting import submit_job
-from scheduling.jobs.time_limit import end_overlong
+from scheduling.jobs.time_limit import end_by_limit, end_overlong
 from scheduling.limits.queue_slots import QueuePlaces
 from scheduling.models import Cluster, Job, JobEvent, JobStorage, Lease
 from scheduling.shares.snapshot import read_snapshot
@@ -434,7 +436,69 @@ class TestLongestRun:
 
     def test_without_limits_nothing_is_asked(self, lab: World) -> None:
         self.ran(lab, 9)
-        with queries_of(
-            "ends jobs at their time limit, without limits"
-        ):  # one query reads the clock, one looks for time limits
+        with queries_of("ends jobs at their time limit, without limits"):
             tasks.end_overlong_jobs()
+
+
+class TestOwnTimeLimit:
+    """A job's owner gave it a time limit."""
+
+    def ran(self, lab: World, hours: float, **fields: object) -> Job:
+        job = start(lab, **fields)
+        lab.age(lab.lease(job), hours * 3600)
+        return job
+
+    def test_a_job_is_stopped_gracefully_at_its_own_limit(self, lab: World) -> None:
+        job = self.ran(lab, 1.4, time_limit_hours=1.5, checkpoint_grace_seconds=120)
+        unlimited = self.ran(lab, 99, gpus=1)
+        tasks.end_overlong_jobs()
+        assert lab.states([job]) == [Job.State.RUNNING]
+        lab.age(lab.lease(job), 600)
+        tasks.end_overlong_jobs()
+        assert lab.lease(job).state == Lease.State.STOPPING  # its processes have the grace period
+        tasks.end_overlong_jobs()
+        lab.carry_out()
+        job.refresh_from_db()
+        said = "Stopped: the job reached its time limit of 1 h 30 min"
+        assert (job.state, end_text_of(job)) == (Job.State.CANCELLED, said)
+        event = AuditEvent.objects.get(verb="job.overlong")
+        assert (event.actor, event.after) == (None, {"time_limit_hours": 1.5})
+        assert lab.states([unlimited]) == [Job.State.RUNNING]
+        assert end_overlong(job_id=job.pk) is False
+
+    @pytest.mark.parametrize(("own", "of_team"), [(2, 5), (5, 2)])
+    def test_the_shortest_of_its_own_limit_and_those_of_its_team_counts(
+        self, lab: World, own: float, of_team: float
+    ) -> None:
+        limit(lab, of_team, kind=Kind.LONGEST_RUN)
+        limit(lab, 1, kind=Kind.LONGEST_RUN, at_limit="warn")
+        job = self.ran(lab, 1.9, time_limit_hours=own)
+        held = lab.lease(job).held_from
+        assert end_by_limit(job) == held + timedelta(hours=2)
+        assert [end_overlong(job_id=job.pk) for _ in range(2)] == [True, False]  # the warning, once
+        lab.age(lab.lease(job), 3 * 3600)  # now both are over: the shorter one is the reason
+        assert end_overlong(job_id=job.pk) is True
+        job.refresh_from_db()
+        assert (job.end_code == "own_time_limit") is (own < of_team)
+
+    def test_a_waiting_job_that_has_used_a_lowered_limit_ends_without_another_start(self, lab: World) -> None:
+        job = self.ran(lab, 3, time_limit_hours=9)
+        assert end_by_limit(job) is not None
+        lab.see(lab.lease(job), Phase.ENDED, end=End.LOST, ended_age=0.0)
+        assert lab.states([job]) == [Job.State.SUSPENDED]
+        job.refresh_from_db()
+        assert end_by_limit(job) is None
+        edit_job(actor=lab.people.alice, job=job, changes={"time_limit_hours": 2.0})
+        tasks.end_overlong_jobs()
+        job.refresh_from_db()
+        assert (job.state, job.end_code) == (Job.State.CANCELLED, "own_time_limit")
+
+    def test_a_raised_or_removed_limit_lets_the_job_run(self, lab: World) -> None:
+        job = self.ran(lab, 3, time_limit_hours=2)
+        edit_job(actor=lab.people.alice, job=job, changes={"time_limit_hours": 4.0})
+        assert end_overlong(job_id=job.pk) is False
+        edit_job(actor=lab.people.alice, job=job, changes={"time_limit_hours": None})
+        lab.age(lab.lease(job), 3 * 3600)
+        assert end_overlong(job_id=job.pk) is False
+        job.refresh_from_db()
+        assert end_by_limit(job) is None

@@ -54,6 +54,19 @@ def test_each_waiting_job_has_an_expected_start_until_it_starts(lab: World) -> N
     assert not JobForecast.objects.exists()
 
 
+@pytest.mark.parametrize("limit", [None, 0.1])
+def test_a_job_is_expected_to_end_at_its_time_limit_at_the_latest(lab: World, limit: float | None) -> None:
+    bob, astro = lab.people.bob, lab.people.astro
+    lab.submit(bob, astro, gpus=4, expected_hours=50, time_limit_hours=limit)
+    lab.quantum()
+    lab.carry_out()
+    lab.submit(bob, astro, gpus=4)
+    lab.fill()
+    assert forecast(lab) == 1
+    kept = KeptForecast.objects.get()
+    assert (kept.expected - kept.at < timedelta(minutes=10)) is (limit is not None)
+
+
 def test_a_job_that_never_runs_is_reserved_nothing(lab: World) -> None:
     cast = lab.people
     lab.submit(cast.bob, cast.astro, gpus=4)

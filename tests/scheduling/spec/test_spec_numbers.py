@@ -166,6 +166,7 @@ good = st.fixed_dictionaries(
         "workers": st.integers(1, 64), "gpus_per_worker": st.integers(1, 64), "priority": st.integers(-100, 100),
         "checkpoint_grace_seconds": st.integers(0, 3600) | st.floats(0, 3600), "cpu": st.floats(0.1, 1024),
         "expected_hours": st.integers(1, 8760) | st.floats(1e-6, 8760), "deadline_hours": st.floats(1e-6, 8760),
+        "time_limit_hours": st.floats(1e-6, 8760),
         "user_id": st.integers(1, 2**31 - 1), "port": st.integers(1024, 65_535), "preemptible": st.booleans(),
         "variables": st.dictionaries(
             st.sampled_from(["A", "yes", "n", "Y"]), st.sampled_from(["1", "010", "", "~", "1e3", "off"])),

@@ -33,14 +33,27 @@ class Pair(click.ParamType[tuple[str, str]]):
         return key, rest
 
 
-PAIR = Pair()
+class Hours(click.ParamType[float]):
+    """A duration in hours: a number of hours, or a number with a unit: 90m, 36h or 2d."""
+
+    name = "HOURS"
+    UNITS: Mapping[str, float] = {"s": 1 / 3600, "m": 1 / 60, "h": 1, "d": 24}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)", str(value))
+        if not found:
+            self.fail(f'"{value}" is not a duration. Write a number of hours, or 90m, 36h or 2d.', param, ctx)
+        return float(found[1]) * self.UNITS[found[2] or "h"]
+
+
+PAIR, HOURS = Pair(), Hours()
 # By option: the field of the specification. The fields of PAIRS become mappings, and those of LISTS lists.
 FIELDS = {
     "name": "name", "workers": "workers", "max_workers": "max_workers", "gpus": "gpus_per_worker",
     "gpu_type": "generations", "environment": "environment", "env": "variables", "priority": "priority",
     "preemptible": "preemptible", "label": "labels", "port": "port", "cpu": "cpu", "memory": "memory", "shm": "shm",
     "working_directory": "working_directory", "expected_hours": "expected_hours",
-    "deadline_hours": "deadline_hours", "secret": "secrets",
+    "deadline_hours": "deadline_hours", "time_limit": "time_limit_hours", "secret": "secrets",
 }  # fmt: skip
 PAIRS = {"env", "label", "secret"}
 _OPTIONS = [
@@ -72,6 +85,9 @@ _OPTIONS = [
     click.option("-C", "--working-directory", help="Folder in which the command runs."),
     click.option("--expected-hours", type=float, help="Expected run time."),
     click.option("--deadline-hours", type=float, help="Hours from now until the job should have ended."),
+    click.option(
+        "--time-limit", type=HOURS, help="Longest time on GPUs, after which the job stops: 90m, 36h or 2d."
+    ),
     click.option(
         "--set",
         "fields",

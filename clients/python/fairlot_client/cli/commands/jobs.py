@@ -23,7 +23,7 @@ from fairlot_client.cli.output import (
     watchable,
     when,
 )
-from fairlot_client.cli.spec import PAIR, job_options, place_of, read_options, spec_options
+from fairlot_client.cli.spec import HOURS, PAIR, job_options, place_of, read_options, spec_options
 from fairlot_client.errors import FairlotError
 
 if TYPE_CHECKING:
@@ -43,11 +43,19 @@ LISTED: dict[str, Column] = {
     "cluster": ("CLUSTER", "cluster"), "labels": ("LABELS", "labels"), "workers": ("WORKERS", "workers"),
 }  # fmt: skip
 COLUMNS = [LISTED[key] for key in ("id", "name", "state", "gpus", "team", "owner", "created", "reason")]
+
+
+def time_limit(job: Mapping[str, Any]) -> str:
+    hours = job["spec"].get("time_limit_hours")
+    return "" if hours is None else f"{hours:g} h on GPUs"
+
+
 FIELDS: list[Column] = [
     ("id", "id"), ("name", "name"), ("state", "state"), ("reason", "reason"), ("team", "team"), ("owner", "owner"),
     ("cluster", "cluster"), ("workers", "workers"), ("GPUs", "gpus"), ("priority", "priority"),
     ("preemptible", "preemptible"), ("labels", "labels"), ("submitted", when("created_at")),
-    ("started", when("first_started_at")), ("ended", when("ended_at")), ("end", "end_message"),
+    ("started", when("first_started_at")),
+    ("time limit", time_limit), ("stops at", when("stops_at")), ("ended", when("ended_at")), ("end", "end_message"),
     ("exit code", "exit_code"), ("meaning", "exit_meaning"), ("steps", "steps_done"),
     ("command", lambda job: job["spec"].get("command")), ("last lines", lambda job: "\n".join(job["last_lines"])),
 ]  # fmt: skip
@@ -462,6 +470,7 @@ def why(app: App, job: str) -> None:
         ("you can", lambda it: "\n".join(f"{one['label']}: {one['effect']}" for one in it["remedies"])),
         ("expected start", expected_start),
         ("ends by", when("ends_by")),
+        ("stops at", when("stops_at")),
         ("deadline", when("deadline")),
         ("late", lambda it: it["is_late"] or None),
     ]
@@ -601,6 +610,13 @@ def preemptible(app: App, job: str, off: bool) -> None:
 @click.option("--max-workers", type=int, help="Most workers of an elastic job.")
 @click.option("--expected-hours", type=float, help="Expected run time.")
 @click.option("--deadline-hours", type=float, help="Hours from the submit until the job should have ended.")
+@click.option(
+    "--time-limit",
+    "time_limit_hours",
+    type=HOURS,
+    help="Longest time on GPUs, after which the job stops: 90m, 36h or 2d.",
+)
+@click.option("--no-time-limit", is_flag=True, help="Remove the time limit of the job.")
 @output_option
 @with_app
 def edit(
@@ -612,11 +628,14 @@ def edit(
     **given: Any,
 ) -> None:
     """Change fields of a job that has not ended."""
+    no_time_limit = given.pop("no_time_limit")
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if label:
         changes["labels"] = dict(label)
     if gpu_type or any_gpu_type:
         changes["generations"] = list(gpu_type)
+    if no_time_limit:
+        changes["time_limit_hours"] = None
     if not changes:
         raise click.UsageError("Give at least one option, such as --priority 10.")
     made = app.client.change_job(finding.job_id_of(app, job), **changes)
