@@ -3,7 +3,7 @@ and fields for the time limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ from portal.user_request import UserRequest
 from scheduling.jobs.programs import has_program
 from scheduling.models import Cluster, Session
 from scheduling.sessions.actions import start_session
-from scheduling.sessions.programs import PORT, command_for
+from scheduling.sessions.programs import PORT, command_for, environments_for
 from scheduling.spec.job_spec import SpecError
 
 # Without JupyterLab, the session serves the files of its working directory with Python, which every environment has.
@@ -141,9 +141,16 @@ def _kind(asked: QueryDict) -> str:
 def _page(
     request: UserRequest, choices: Choices, draft: Draft, limits: Limits, status: int = 200
 ) -> HttpResponse:
+    cluster, programs = choices.cluster, dict[str, Sequence[str] | None]()
+    if cluster is not None:
+        programs = {kind: environments_for(kind, cluster) for kind in Session.Kind.values}
+    installed = programs.get(limits.kind)
+    environment = draft.fields.environment or next(iter(choices.environments), "")
     context = form_context(draft, choices) | {
         "limits": limits,
-        "kinds": Session.Kind.choices,
-        "lacks_jupyter": lacks_jupyter(choices.cluster),
+        "kinds": [(kind, label, programs.get(kind) == []) for kind, label in Session.Kind.choices],
+        "is_missing": installed is not None and environment not in installed,
+        "installed": installed,
+        "lacks_jupyter": lacks_jupyter(cluster),
     }
     return render(request, "sessions/form.html", context, status=status)

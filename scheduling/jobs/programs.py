@@ -6,9 +6,9 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from scheduling.clusters.backend_factory import paths_of
+from scheduling.clusters.backend_factory import environments_of, paths_of
 from scheduling.models import Cluster
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -20,6 +20,7 @@ SHELLS_OWN = {
     "time", "times", "trap", "true", "type", "ulimit", "umask", "unalias", "unset", "until", "wait",
     "while",
 }  # fmt: skip
+NOWHERE = "No environment of this cluster has it. Ask an admin to install it"
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 # After these operators, a line continues even if its first program fails.
 GOES_ON = re.compile(r"[()]*(\|\|?|\|&|;+|&)[()]*")
@@ -38,11 +39,12 @@ def check_program(cluster: Cluster, spec: JobSpec) -> None:
     for program in programs_of(spec.command):
         if shutil.which(program, path=paths) is None:
             where = f"the environment {spec.environment}" if spec.environment else "the default environment"
+            others = environments_with(cluster, program)
+            choose = f"Choose the environment {' or '.join(others)}, which has it" if others else NOWHERE
             raise SpecError(
                 {
                     "command": (
-                        f"{program} is not installed in {where} (PATH: {paths}). Choose another environment, or let"
-                        " the command install the program first"
+                        f"{program} is not installed in {where}. {choose}, or let the command install the program first"
                     )
                 }
             )
@@ -55,6 +57,15 @@ def has_program(cluster: Cluster, name: str) -> bool:
     """
     paths = paths_of(cluster, "")
     return paths is None or shutil.which(name, path=paths) is not None
+
+
+def environments_with(cluster: Cluster, *names: str) -> Sequence[str]:
+    """Returns the environments of a local cluster in which one of the programs is installed, the default one first."""
+    return [
+        environment
+        for environment in environments_of(cluster) or ()
+        if any(shutil.which(name, path=paths_of(cluster, environment)) for name in names)
+    ]
 
 
 def programs_of(command: str) -> Iterator[str]:

@@ -6,10 +6,10 @@ which only sessions have, none of them starts: an empty token would admit everyb
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scheduling.jobs.programs import has_program
+from scheduling.jobs.programs import environments_with, has_program
 from scheduling.models import Cluster, Session
 
 PORT = 8888
@@ -32,15 +32,39 @@ _EITHER = f"""if command -v openvscode-server >/dev/null; then
 {_CODE_SERVER}"""
 
 
+# The programs of each kind. One of them must be installed; the first one is preferred.
+PROGRAMS: Mapping[str, Sequence[str]] = {
+    Session.Kind.NOTEBOOK: ("jupyter",),
+    Session.Kind.VSCODE: ("openvscode-server", "code-server"),
+}
+
+
+def environments_for(kind: str, cluster: Cluster) -> Sequence[str] | None:
+    """Returns the environments of a cluster in which a program of the kind is installed, the default one first.
+
+    Returns None in Kubernetes, whose images Fairlot cannot look into.
+    """
+    is_local = cluster.backend == Cluster.Backend.LOCAL
+    return environments_with(cluster, *PROGRAMS[kind]) if is_local else None
+
+
 def command_for(kind: str, cluster: Cluster | None) -> str:
     """Returns the command that starts a session's program. On a local cluster, the program listens on loopback only."""
     is_local = cluster is None or cluster.backend == Cluster.Backend.LOCAL
     if kind == Session.Kind.VSCODE:
-        has_openvscode = cluster is not None and has_program(cluster, "openvscode-server")
-        found = (_OPENVSCODE if has_openvscode else _CODE_SERVER) if is_local else _EITHER
+        prefers = cluster is not None and _prefers_openvscode(cluster)
+        found = (_OPENVSCODE if prefers else _CODE_SERVER) if is_local else _EITHER
     else:
         found = _JUPYTER
     return found.replace("LISTEN", "127.0.0.1" if is_local else "0.0.0.0")  # noqa: S104 - a pod's own
+
+
+def _prefers_openvscode(cluster: Cluster) -> bool:
+    """Returns whether VS Code starts with openvscode-server on a local cluster: if its default environment has that,
+    or has neither program and another environment has it."""
+    if has_program(cluster, "openvscode-server"):
+        return True
+    return not has_program(cluster, "code-server") and bool(environments_with(cluster, "openvscode-server"))
 
 
 def completed(spec: Mapping[str, Any], kind: str, cluster: Cluster) -> dict[str, Any]:

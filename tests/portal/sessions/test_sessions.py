@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,6 +92,12 @@ def test_the_form_offers_vs_code_and_refuses_it_where_it_is_not_installed(
     draft = page.context["draft"]
     assert "exec code-server" in draft.fields.command
     assert 'value="vscode"' in page.content.decode()
+    assert "VS Code is not installed for jobs on the machine" in page.content.decode(), (
+        "before it is submitted"
+    )
+    notebook = browser.get(reverse("session_new")).content.decode()
+    assert "VS Code (not installed)" in notebook
+    assert "VS Code is not installed" not in notebook
     form = {
         "name": "code", "command": draft.fields.command, "port": "8888", "idle_minutes": "60", "longest_hours": "4",
         "yaml": draft.yaml, "agreed": draft.agreed, "request_key": "k", "tenant": str(lab.people.astro.pk),
@@ -98,12 +105,51 @@ def test_the_form_offers_vs_code_and_refuses_it_where_it_is_not_installed(
     }  # fmt: skip
     sent = browser.post(reverse("session_new"), form)
     assert sent.status_code == 422
-    assert "code-server is not installed" in sent.context["draft"].problems["command"]
+    refused = (
+        "code-server is not installed in the default environment. No environment of this cluster has it."
+    )
+    assert refused in sent.context["draft"].problems["command"]
     browser.post(reverse("session_new"), form | {"command": "exec sh -c 'exit 3'"})
     session = Session.objects.get()
     assert session.kind == "vscode"
     again = browser.get(reverse("session_new"), {"again": session.pk})
     assert 'value="vscode"' in again.content.decode(), "Retry keeps the kind"
+
+
+def test_the_form_names_the_environment_that_has_vs_code(
+    lab: World, browser_of: Browser, settings: LazySettings, tmp_path: Path
+) -> None:
+    browser = browser_of(lab.people.bob)
+    settings.FAIRLOT_ENVIRONMENTS = {"python": "/usr/bin", "editors": str(tmp_path)}
+    program = tmp_path / "openvscode-server"
+    program.touch(mode=0o755)
+    page = browser.get(reverse("session_new"), {"kind": "vscode"})
+    draft = page.context["draft"]
+    assert "VS Code is not installed in this environment. Choose the environment <strong>editors" in (
+        page.content.decode()
+    )
+    assert "exec openvscode-server" in draft.fields.command
+    form = {
+        "name": "code", "command": draft.fields.command, "port": "8888", "idle_minutes": "60", "longest_hours": "4",
+        "yaml": draft.yaml, "agreed": draft.agreed, "request_key": "k", "tenant": str(lab.people.astro.pk),
+        "kind": "vscode",
+    }  # fmt: skip
+    refused = browser.post(reverse("session_new"), form).context["draft"].problems["command"]
+    assert "Choose the environment editors, which has it" in refused
+    assert browser.post(reverse("session_new"), form | {"environment": "editors"}).status_code == 302
+    program.rename(tmp_path / "code-server")
+    settings.FAIRLOT_ENVIRONMENTS = {"editors": str(tmp_path), "python": "/usr/bin"}
+    page = browser.get(reverse("session_new"), {"kind": "vscode"})
+    assert "exec code-server" in page.context["draft"].fields.command
+    assert "VS Code is not installed" not in page.content.decode()
+
+
+def test_where_images_decide_the_form_says_so(lab: World, browser_of: Browser) -> None:
+    lab.cluster.backend = "kubernetes"
+    lab.cluster.save()
+    html = browser_of(lab.people.bob).get(reverse("session_new"), {"kind": "vscode"}).content.decode()
+    assert "The image that you choose must contain openvscode-server or code-server" in html
+    assert "not installed" not in html
 
 
 def test_a_session_without_a_command_gets_that_of_its_kind(lab: World) -> None:
