@@ -77,8 +77,10 @@ class SweepFields:
     def imported(cls, options: Mapping[str, Any]) -> Self:
         """Returns the fields for the options of an imported sweep, which have the names of the API."""
         described = Parameters(**options["parameters"])
-        numbers = {"count": described.count, "at_once": options.get("at_once")}
+        numbers = {"count": described.count, "seed": described.seed, "at_once": options.get("at_once")}
+        numbers |= {"stop_at": options.get("stop_at")}
         texts: dict[str, Any] = {name: str(number) for name, number in numbers.items() if number is not None}
+        texts |= {name: options[name] for name in ("metric", "goal") if name in options}
         return replace(cls.new(), kind=described.kind, parameters=write_parameters(described), **texts)
 
     @classmethod

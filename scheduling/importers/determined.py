@@ -1,14 +1,16 @@
-"""Imports configurations of Determined: experiments, and commands, notebooks and shells."""
+"""Imports configurations of Determined: experiments, and commands, notebooks and shells.
+
+The trials of a search become the members of a sweep (`determined_searches`).
+"""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from scheduling.importers import retries
 from scheduling.importers.commands import put_command, script_of
+from scheduling.importers.determined_searches import of_experiment
 from scheduling.importers.documents import drop_each, fields_of
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.environment import pairs_of, put_variable, put_variables
@@ -29,7 +31,6 @@ IN_EXPERIMENT = {
 }
 TRIAL = re.compile(r"[\w.]+:[A-Za-z_]\w*", re.ASCII)
 ON_ONE_NODE = 8  # GPUs; Determined spreads larger trials over machines
-SEARCH = "Fairlot runs one trial. Submit a job for each set of values."
 TRAINING = "Only Determined's own library reads this. Let the program itself do it."
 GIVEN = {
     "DET_SLOT_IDS": '"$CUDA_VISIBLE_DEVICES"',
@@ -60,7 +61,7 @@ LEFT_OUT = {
     "unmanaged": "These are settings of Determined itself.",
 }  # fmt: skip
 IN_RESOURCES = {
-    "max_slots": SEARCH,
+    "max_slots": "There is one trial, which always runs with all its GPUs.",
     "weight": "The team's share decides.",
     "resource_pool": "Fairlot has no pools. Choose the cluster, and the GPU types in the field generations.",
     "agent_label": "Fairlot chooses the nodes.",
@@ -97,7 +98,7 @@ def recognise(source: Source) -> bool:
 
 
 def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
-    """Returns a job."""
+    """Returns a job; for a search, a sweep."""
     works: list[Work] = []
     for fields in fields_of(source, report):
         works += _job(fields, report, known)
@@ -116,13 +117,18 @@ def _job(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     for mount in fields.sections("bind_mounts"):
         refuse_host_path(report, mount.path)
     _folder(fields, draft)
-    _hyperparameters(fields, draft)
-    _searcher(fields.section("searcher"), draft)
+    search = of_experiment(fields, draft)
     _labels(fields, draft)
     _command(fields, draft)
+    if "command" in draft:
+        draft.spec["command"] = search.begin + draft.spec["command"]
     retries.put_whole(fields, "max_restarts", draft)
+    works = draft.finish()
+    if search.array and works:
+        works = search.array.sweeps_of(works, report)
+    drop_each(fields.section("resources"), IN_RESOURCES)
     drop_each(fields, LEFT_OUT)
-    return draft.finish()
+    return works
 
 
 def _resources(fields: Fields, draft: JobDraft) -> None:
@@ -153,7 +159,6 @@ def _resources(fields: Fields, draft: JobDraft) -> None:
         draft.report.refused_at(
             step(fields.at("devices"), at), "Fairlot gives no devices of the node other than GPUs."
         )
-    drop_each(fields, IN_RESOURCES)
 
 
 def _environment(fields: Fields, draft: JobDraft) -> None:
@@ -195,57 +200,6 @@ def _folder(fields: Fields, draft: JobDraft) -> None:
         draft.put("working_directory", folder, fields.at("work_dir"))
     elif folder:
         draft.report.dropped(fields.at("work_dir"), "A relative folder has no meaning here.")
-
-
-def _hyperparameters(fields: Fields, draft: JobDraft) -> None:
-    """Passes constant hyperparameters as JSON, and reports those that a search would choose."""
-    section = fields.section("hyperparameters")
-    constant: dict[str, Any] = {}
-    for name in section:
-        value = section.get(name)
-        if (
-            isinstance(value, dict)
-            and "type" in value
-            and {"val", "vals", "minval", "maxval", "base"} & value.keys()
-        ):
-            if value.get("type") == "const" and "val" in value:
-                constant[name] = value["val"]
-            else:
-                draft.report.dropped(section.at(name), f"{SEARCH} Add the value to DET_HPARAMS.")
-        elif _searched(value):
-            draft.report.dropped(section.at(name), f"{SEARCH} Add the values to DET_HPARAMS.")
-        else:
-            constant[name] = value
-    if not constant:
-        return
-    text = json.dumps(constant, ensure_ascii=False)
-    draft.variable(
-        "DET_HPARAMS", text, section.path,
-        "They are passed as JSON in the variable DET_HPARAMS. The program must read them from there.",
-        Fate.APPROXIMATED,
-    )  # fmt: skip
-
-
-def _searched(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    return any(
-        isinstance(one, dict)
-        and (("type" in one and bool({"vals", "minval"} & one.keys())) or _searched(one))
-        for one in value.values()
-    )
-
-
-def _searcher(fields: Fields, draft: JobDraft) -> None:
-    if not fields:
-        return
-    if fields.text("name") in {"single", "custom", ""}:
-        draft.report.mapped(fields.at("name"), "", "The job is the only trial.")
-        consequences = dict.fromkeys(fields, TRAINING)
-    else:
-        draft.report.approximated(fields.at("name"), "", SEARCH)
-        consequences = dict.fromkeys(fields, SEARCH)
-    drop_each(fields, consequences)
 
 
 def _labels(fields: Fields, draft: JobDraft) -> None:

@@ -15,6 +15,7 @@ from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
 from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.kubernetes.pods import PodTemplate
+from scheduling.importers.polyaxon_matrix import LISTED, array_of, listed
 from scheduling.importers.ports import put_port
 from scheduling.importers.reading import Source, step, template_in
 from scheduling.importers.report import Fate, Report, Work, WorkKind
@@ -137,26 +138,21 @@ def _values(fields: Fields, component: Fields) -> dict[str, str]:
 
 
 def _points(matrix: Fields, report: Report) -> list[dict[str, str]]:
-    """Returns the values of the inputs that a matrix sets for each of its runs; [] without a matrix."""
-    if not matrix:
-        return []
+    """Returns the values of the inputs that a matrix lists for each of its runs; [] without such a matrix."""
     kind, params = matrix.text("kind"), matrix.section("params")
     if kind == "mapping":
         points = [{key: str(value) for key, value in one.data.items()} for one in matrix.sections("values")]
-    else:
-        choices = {name: _choices(params.section(name)) for name in params}
+    elif kind == "grid":
+        choices = {name: listed(params.section(name)) for name in params}
         if missing := [name for name, found in choices.items() if not found]:
             report.refused_at(
-                params.at(missing[0]), "Fairlot does not search for values. Write the value to run with."
+                params.at(missing[0]), f"A grid needs {LISTED}, from 1 to {MOST_MEMBERS} values."
             )
             return []
         wanted = itertools.islice(itertools.product(*choices.values()), MOST_MEMBERS + 1)
         points = [dict(zip(choices, point, strict=True)) for point in wanted]
-    if kind not in {"grid", "mapping"}:
-        report.approximated(
-            matrix.path, "", "Fairlot does not search for values. The job runs with the first of each."
-        )
-        return points[:1]
+    else:
+        return []
     limit = matrix.whole("numRuns")
     if limit is not None and 0 < limit < len(points):
         report.mapped(matrix.at("numRuns"), "parameters", f"The first {limit} points of the matrix.")
@@ -170,11 +166,13 @@ def _works(
     """Returns a sweep whose members are the points of the matrix. If their values stand outside of the command, returns
     a job for each of the first ones."""
     values, matrix = _values(fields, component), fields.section("matrix")
+    if matrix and matrix.text("kind") not in {"grid", "mapping"}:
+        return _drawn(fields, component, report, known)
     if len(points) > 1 and _only_in_command(fields, component, points):
         array = Array.listed(
             matrix.path,
             [{name: number_or_text(text) for name, text in point.items()} for point in points],
-            at_once=matrix.whole("concurrency"),
+            at_once=_at_once(matrix, report),
             said="Each input of the matrix is a parameter, which the command reads as a variable.",
         )
         marked = {name: f"${{{name}}}" for name in points[0]}
@@ -188,6 +186,30 @@ def _works(
         for at, point in enumerate(points[:MOST_RUNS] or [{}])
         for work in _run(fields, component, values | point, at, known)
     ]
+
+
+def _drawn(fields: Fields, component: Fields, report: Report, known: Sequence[str]) -> list[Work]:
+    """Returns the sweep of a matrix that draws values at random, or that searches for them."""
+    matrix = fields.section("matrix")
+    array = array_of(matrix, report, at_once=_at_once(matrix, report))
+    if array is None:
+        return []
+    if not _only_in_command(fields, component, [dict.fromkeys(array.names, "")]):
+        report.refused_at(
+            matrix.path,
+            "Members of a sweep differ in variables of the command. Refer to all inputs of the matrix in the command,"
+            " outside of single quotes, and nowhere else.",
+            "parameters",
+        )
+        return []
+    marked = {name: f"${{{name}}}" for name in array.names}
+    return array.sweeps_of(_run(fields, component, _values(fields, component) | marked, 0, known), report)
+
+
+def _at_once(matrix: Fields, report: Report) -> int | None:
+    if "concurrency" in matrix:
+        report.mapped(matrix.at("concurrency"), "at_once")
+    return matrix.whole("concurrency")
 
 
 def _only_in_command(fields: Fields, component: Fields, points: list[dict[str, str]]) -> bool:
@@ -223,23 +245,6 @@ def _apart(value: Any) -> tuple[list[str], Any]:
             texts, rest[name] = _apart(one)
             commands += texts
     return commands, rest
-
-
-def _choices(one: Fields) -> list[str]:
-    kind, value = one.text("kind"), one.get("value")
-    if kind == "choice" and isinstance(value, list):
-        return one.texts("value")
-    if kind == "range":
-        numbers = value if isinstance(value, list) else str(value).split(":")
-        if isinstance(value, dict):
-            numbers = [value.get("start"), value.get("stop"), value.get("step")]
-        try:
-            start, stop, size = (float(str(number)) for number in numbers)
-            count = int((stop - start) / size) if size else 0
-        except (ValueError, OverflowError):
-            return []
-        return [f"{start + at * size:g}" for at in range(min(max(count, 0), MOST_MEMBERS + 1))]
-    return []
 
 
 def _filled(value: Any, values: Mapping[str, str]) -> Any:

@@ -3,6 +3,7 @@ text."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -64,9 +65,16 @@ class Work:
         works."""
         if self.kind is not WorkKind.SWEEP:
             return ""
-        parameters, at_once = self.options["parameters"], self.options.get("at_once")
-        size = f"{fixed(parameters.get('count') or len(parameters['rows']))} members"
+        number, at_once = size_of(self.options["parameters"]), self.options.get("at_once")
+        size = "1 member" if number == 1 else f"{fixed(number)} members"
         return f"{size}, {fixed(at_once)} at once" if at_once else size
+
+
+def size_of(parameters: Mapping[str, Any]) -> int:
+    """Returns how many members a sweep with these parameters has."""
+    if grid := parameters.get("grid"):
+        return math.prod(len(values) for values in grid.values())
+    return int(parameters.get("count") or len(parameters["rows"]))
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from scheduling.backends.summaries import Summary, is_usable, merged, of_value
+from scheduling.spec.members import LONGEST_METRIC
 
 READ = 64 * 1024  # bytes of the log's end that `read_metrics` is given
 MOST_METRICS = 50
-LONGEST_NAME = 40
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,39}")
 # `name=value` with white space or a comma on both sides, so that parts of addresses and paths are no metrics. The value
 # is a number in decimal notation, nan or inf.
 METRIC = re.compile(
@@ -40,7 +39,7 @@ def read_metrics(data: bytes, *, is_whole: bool) -> dict[str, float]:
         text = text.partition("\n")[2]
     found: dict[str, float] = {}
     for name, value in _printed(text):
-        if len(name) <= LONGEST_NAME:
+        if len(name) <= LONGEST_METRIC:
             found.pop(name, None)
             found[name] = value
     usable = [(name, value) for name, value in found.items() if is_usable(value)]
@@ -58,7 +57,7 @@ class Printed:
         self.left_out[word] = self.left_out.get(word, 0) + count
 
     def add(self, name: str, value: float) -> None:
-        if len(name) > LONGEST_NAME:
+        if len(name) > LONGEST_METRIC:
             self.leave_out("long_names")
         elif not is_usable(value):
             self.leave_out("not_numbers")

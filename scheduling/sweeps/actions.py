@@ -22,11 +22,10 @@ from scheduling.core.enqueue import wake_sweep
 from scheduling.jobs.code_from_git import fetches_code
 from scheduling.jobs.drafts import forget_draft
 from scheduling.jobs.later import check_later, require_code, why_never
-from scheduling.metrics.printed import LONGEST_NAME, NAME
 from scheduling.models import Cluster, Sweep, SweepMember
 from scheduling.models.ownership import require_changeable
 from scheduling.spec.job_spec import JobSpec, SpecError
-from scheduling.spec.members import INDEX
+from scheduling.spec.members import INDEX, why_no_metric
 from scheduling.spec.placeholders import unknown_in
 from scheduling.sweeps.commands import check_lengths, check_members, spec_of_member
 from scheduling.sweeps.parameters import Parameters, Values
@@ -58,10 +57,8 @@ class Rules:
             problems["at_once"] = (
                 f"must be a whole number from 1 to {fixed(MOST_AT_ONCE)}, or empty for no limit"
             )
-        if self.metric and not NAME.fullmatch(self.metric):
-            problems["metric"] = (
-                f"must have up to {LONGEST_NAME} letters, digits, _ . / or -, and begin with a letter or _"
-            )
+        if self.metric and (why := why_no_metric(self.metric)):
+            problems["metric"] = why
         if self.goal not in Sweep.Goal.values:
             problems["goal"] = f"must be {' or '.join(Sweep.Goal.values)}"
         if self.stop_at is not None and not math.isfinite(self.stop_at):

@@ -15,10 +15,9 @@ from typing import Any, Self, TypeAlias
 from accounting.core.texts import not_storable
 from accounting.core.wording import fixed, shown
 from scheduling.spec.job_spec import SpecError
-from scheduling.spec.members import LARGEST, LONGEST_VALUE, MOST_MEMBERS, why_no_parameter
+from scheduling.spec.members import LARGEST, LONGEST_VALUE, MOST_MEMBERS, MOST_PARAMETERS, why_no_parameter
 
 GRID, RANDOM, LIST, ARRAY = KINDS = ("grid", "random", "list", "array")
-MOST_PARAMETERS = 20
 LARGEST_SEED = 2**31 - 1
 DIGITS = 6  # significant digits of random numbers
 # By distribution: the fields with which it is described.

@@ -135,6 +135,22 @@ def test_a_list_of_tasks_fills_the_parameters_of_a_sweep(bob: Client) -> None:
     assert shown.context["preview"].size == 5
 
 
+def test_a_search_fills_the_metric_and_the_values_of_a_sweep(bob: Client) -> None:
+    text = (
+        "searcher: {name: grid, metric: acc, smaller_is_better: false}\nentrypoint: python a.py\n"
+        "hyperparameters: {lr: {type: double, minval: 0.1, maxval: 0.3, count: 3}}\n"
+    )
+    shown = bob.post("/sweeps/new/", posted() | {"yaml": text, "do": "take-0"})
+    swept = shown.context["swept"]
+    assert (swept.kind, swept.parameters, swept.metric, swept.goal) == (
+        "grid",
+        "lr = 0.1, 0.2, 0.3",
+        "acc",
+        "max",
+    )
+    assert (shown.context["preview"].size, swept.problems) == (3, {})
+
+
 def test_an_invalid_specification_of_fairlot_is_not_taken_for_a_foreign_file(bob: Client) -> None:
     html = bob.post(
         "/submit/convert/?from=yaml", posted() | {"yaml": "name: a\ncommand: b\nworkers: 0"}

@@ -48,6 +48,69 @@ def test_a_matrix_that_no_sweep_can_be_becomes_a_job_for_each_point(
     assert [work.kind for work in works] == [WorkKind.JOB] * 3
 
 
+SEARCH = "matrix: {kind: %s, concurrency: 2, metric: {name: acc, optimization: maximize}, params: {x: {kind: %s}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "tried"),
+    [
+        ("range, value: 0:0.3:0.1", [0, 0.1, 0.2]),
+        ("linspace, value: [0, 1, 3]", [0, 0.5, 1]),
+        ("logspace, value: '-3:-1:3'", [0.001, 0.01, 0.1]),
+        ("logspace, value: {start: 0, stop: 3, num: 4, base: 2}", [1, 2, 4, 8]),
+        ("geomspace, value: 1:100:3", [1, 10, 100]),
+    ],
+)
+def test_ranges_of_a_grid_are_values_of_its_members(values: str, tried: list[float]) -> None:
+    (work,) = convert(RUN % (SEARCH % ("grid", values), "python, a.py, '{{ x }}'", "")).works
+    assert [row["x"] for row in work.options["parameters"]["rows"]] == tried
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "drawn", "count"),
+    [
+        ("random, numRuns: 5, seed: 3", "uniform, value: 0:1", {"distribution": "uniform", "low": 0, "high": 1}, 5),
+        ("hyperopt, numRuns: 5", "loguniform, value: '0:0'", {"distribution": "log_uniform", "low": 1, "high": 1}, 5),
+        ("bayes, numInitialRuns: 2, maxIterations: 4", "quniform, value: 0:1:0.5",
+         {"distribution": "choice", "values": [0, 0.5, 1]}, 6),
+        ("random, numRuns: 5", "choice, value: [a, 2]", {"distribution": "choice", "values": ["a", 2]}, 5),
+    ],
+)  # fmt: skip
+def test_a_search_becomes_a_random_sweep(
+    kind: str, values: str, drawn: dict[str, object], count: int
+) -> None:
+    found = convert(RUN % (SEARCH % (kind, values), "python, a.py, '{{ x }}'", ""))
+    (work,) = found.works
+    options = work.options
+    assert (options["parameters"]["random"], options["parameters"]["count"]) == ({"x": drawn}, count)
+    assert (options["at_once"], options["metric"], options["goal"]) == (2, "acc", "max")
+    Parameters(**{"seed": 1, **options["parameters"]}).check()
+    fates = [line.fate for line in found.report if line.source == "matrix"]
+    assert fates == [Fate.MAPPED if "random" in kind else Fate.APPROXIMATED]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "command", "source"),
+    [
+        ("random", "uniform, value: 0:1", "{{ x }}", "matrix.numRuns"),
+        ("hyperband, maxIterations: 3", "uniform, value: 0:1", "{{ x }}", "matrix.kind"),
+        ("random, numRuns: 5", "normal, value: 0:1", "{{ x }}", "matrix.params.x"),
+        ("random, numRuns: 5", "quniform, value: 0:1e9:0.5", "{{ x }}", "matrix.params.x"),
+        ("random, numRuns: 5", "uniform, value: some", "{{ x }}", "matrix.params.x"),
+        ("grid", "uniform, value: 0:1", "{{ x }}", "matrix.params.x"),
+        ("grid", "geomspace, value: '0:1:3'", "{{ x }}", "matrix.params.x"),
+        ("grid", "range, value: '0:1e9:1'", "{{ x }}", "matrix.params.x"),
+        ("random, numRuns: 5", "uniform, value: 0:1", "sh, -c, \"a '{{ x }}' b\"", "matrix"),
+    ],
+)  # fmt: skip
+def test_a_matrix_that_no_sweep_can_draw_is_refused(
+    kind: str, values: str, command: str, source: str
+) -> None:
+    command = command if "sh" in command else f"'{command}'"
+    lines = convert(RUN % (SEARCH % (kind, values), command, "")).report
+    assert source in [line.source for line in lines if line.fate is Fate.REFUSED]
+
+
 def test_a_service_and_a_schedule() -> None:
     (service,) = convert(SAMPLES["polyaxon-service"]).works
     assert (service.kind, service.name, service.spec["port"]) == (WorkKind.SERVICE, "tensor-board", 6006)
@@ -66,7 +129,7 @@ def test_a_service_and_a_schedule() -> None:
         ("run: {kind: tfjob, chief: {container: {image: a}}, worker: {container: {image: b}}}", "run.worker"),
         ("matrix: {kind: bayes, params: {x: {kind: uniform, value: 0:1}}}\nrun: {kind: job, container: {image: a,"
             " command: [b]}}",
-         "matrix.params.x"),
+         "matrix.maxIterations"),
     ],
 )  # fmt: skip
 def test_what_the_text_does_not_contain_is_refused(said: str, source: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import click
@@ -16,8 +17,9 @@ REPORT: list[Column] = [("FATE", "fate"), ("SOURCE", "source"), ("TARGET", "targ
 def described(options: Any) -> str:
     """Returns how many members the options of a sweep describe, and how many are at work at once."""
     parameters, at_once = options["parameters"], options.get("at_once")
-    size = parameters.get("count") or len(parameters["rows"])
-    return f"{size} members" + (f", {at_once} at once" if at_once else "")
+    grid = parameters.get("grid")
+    size = math.prod(map(len, grid.values())) if grid else parameters.get("count") or len(parameters["rows"])
+    return f"{size} {'member' if size == 1 else 'members'}" + (f", {at_once} at once" if at_once else "")
 
 
 @click.command()
