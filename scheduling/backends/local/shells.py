@@ -54,6 +54,9 @@ KEPT_SECONDS = 120.0  # how long a shell lives without a connection
 HANGUP_SECONDS = 2.0  # between SIGHUP and SIGKILL
 START_SECONDS = 5.0  # the longest time for the start of a shell
 MOST_CELLS = 1000  # rows or columns of a terminal
+# Bash runs this before its first prompt, after its startup files have set PS1. Users of teams have no account on the
+# machine, and bash would call them “I have no name!”.
+NAME_IN_PROMPT = "unset PROMPT_COMMAND; id -un >/dev/null 2>&1 || PS1=${PS1//\\\\u/job-$FAIRLOT_JOB_ID}"
 PROGRAMS = ("/bin/bash", "/bin/sh")  # the first that exists is the shell, unless the job sets SHELL
 TERM = "xterm-256color"
 CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: pid, uid, gid
@@ -356,7 +359,7 @@ def _become(
             os.dup2(terminal, target)
         for fd in (master, terminal):
             os.close(fd)
-        environment = worker.environment | {"TERM": TERM}
+        environment = {"PROMPT_COMMAND": NAME_IN_PROMPT} | worker.environment | {"TERM": TERM}
         _enter_folder(environment.get("FAIRLOT_CODE_DIR", ""), worker.folder)
         own = environment.get("SHELL", "")
         for program in [own] * own.startswith("/") + list(PROGRAMS):

@@ -133,6 +133,23 @@ def test_a_shell_has_the_workers_user_variables_and_folder_and_its_exit_code_is_
     assert seen.phase is Phase.RUNNING
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_the_prompt_names_the_job_where_the_user_has_no_account(rig: Rig, desk: Desk, own: bool) -> None:
+    if not rig.backend.isolation.users:
+        pytest.skip("jobs run as the user of the portal, who has an account")
+    gang = rig.start(rig.gang(SLEEPS, environment={"PROMPT_COMMAND": "HUE=red"} if own else {}))
+    rig.wait(gang, Phase.RUNNING)
+    files = rig.files().folder / "home"
+    (files / ".bashrc").write_text("PS1='[\\u in \\W]$ '\n")
+    screen = desk.open()
+    if own:
+        assert screen.said("echo $HUE") == "red", "the job's own command goes first"
+        return
+    screen.wait_for(r"\[job-1 in ")
+    assert screen.said("echo $PROMPT_COMMAND") == "", "each prompt after the first costs nothing"
+    assert "I have no name" not in screen.shown
+
+
 def test_a_shell_has_no_rights_and_no_open_files_of_the_portal(rig: Rig, desk: Desk) -> None:
     gang = rig.start(rig.gang(SLEEPS))
     rig.wait(gang, Phase.RUNNING)
