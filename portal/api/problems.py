@@ -26,7 +26,7 @@ from scheduling.spec.job_spec import SpecError
 
 PROBLEM = "application/problem+json"
 API_TYPES = (PROBLEM, "application/json")  # portal/api/compatible answers errors in JSON of its own
-NOT_ACCEPTED = "The request is not accepted. `problems` names each wrong field or parameter, and says why."
+NOT_ACCEPTED = "The request is not accepted because of these fields or parameters."
 # Steps of a pydantic error location that are no fields: the tried member of a union, and the mark of a mapping's key.
 BRANCH = re.compile(r"str|int|float|bool|none|.*\[.*\]")
 _WORDS = {
@@ -171,7 +171,7 @@ def answer_with_problems(api: NinjaAPI) -> None:
     def _spec_error(request: HttpRequest, error: SpecError) -> HttpResponse:
         return problem(
             422,
-            "The job specification is not accepted. `problems` names each wrong field, and says why.",
+            "The job specification is not accepted because of these fields.",
             error.problems,
         )
 

@@ -59,14 +59,33 @@ def test_submit_of_code_without_a_command_takes_what_the_files_propose(
     taken = spec["name"], spec["command"], spec["requirements"]
     assert taken == ("nebula", "python train.py", "humanize==4.9.0")
     assert "The job runs: python train.py" in done.stderr
-    done = fairlot(scene.people.bob, "submit", "--code", folder, "--", "pip", "list")
-    assert Job.objects.latest("pk").spec["requirements"] == ""
-    assert "The packages of requirements.txt are not installed, because" in done.stderr
+    assert f"Uploaded 3 files of {folder}." in done.stderr
+
+
+def test_submit_of_code_with_a_command_installs_its_requirements_like_the_form(
+    scene: Scene, fairlot, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("import humanize")
+    (tmp_path / "requirements.txt").write_text("humanize==4.9.0")
+    (tmp_path / "other.txt").write_text("humanize==4.10.0")
+
+    def submitted(*options: object) -> tuple[str, str]:
+        done = fairlot(scene.people.bob, "submit", "--code", tmp_path, *options, "--", "python", "train.py")
+        assert done.exit_code == 0, done.output
+        job = Job.objects.latest("pk")
+        assert (job.name, job.spec["command"]) == ("train", "python train.py")
+        return job.spec["requirements"], done.stderr
+
+    installed, said = submitted()
+    assert installed == "humanize==4.9.0"
+    assert "installs the packages of requirements.txt first. Add --no-requirements" in said
+    installed, said = submitted("--no-requirements")
+    assert (installed, "installs" in said) == ("", False)
+    assert submitted("-r", tmp_path / "other.txt")[0] == "humanize==4.10.0"
     done = fairlot(
-        scene.people.bob, "submit", "--code", folder, "-r", folder / "requirements.txt", "--", "pip", "list"
+        scene.people.bob, "submit", "--no-requirements", "-r", tmp_path / "other.txt", "--", "true"
     )
-    assert (done.exit_code, "are not installed" in done.stderr) == (0, False), done.output
-    assert Job.objects.latest("pk").spec["requirements"] == "humanize==4.9.0"
+    assert (done.exit_code, "cannot be combined" in done.stderr) == (2, True)
 
 
 def test_code_and_git_cannot_be_combined(scene: Scene, fairlot, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class TestSubmit:
         assert (done.exit_code, done.stdout) == (0, f"{job.pk}\n")
         assert f"fairlot logs -f {job.pk}" in done.stderr
         spec = job.spec
-        assert (job.name, spec["command"]) == ("python", "python train.py --epochs '9 0'")
+        assert (job.name, spec["command"]) == ("train", "python train.py --epochs '9 0'")
         assert (spec["variables"], spec["labels"], spec["generations"]) == (
             {"LR": "0.1"},
             {"a": "b"},
@@ -278,7 +278,7 @@ class TestReading:
         shown = fairlot(scene.people.bob, "why", job).stdout
         assert "Place 3 of 3 waiting jobs" in shown
         assert "2 of 2 of Astro" in shown
-        assert f"ahead: {first} first (bob, 1 GPUs)" in shown
+        assert f"ahead: {first} first (bob, 1 GPU)" in shown
         assert "ahead: 1 of other teams (2 GPUs)" in shown
         assert "secret plan" not in shown
 

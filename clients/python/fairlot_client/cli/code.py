@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from fairlot_client.cli.app import App, talk
+from fairlot_client.cli.output import plural
 from fairlot_client.cli.spec import read_options, require_command
 
 # Folders that programs make again, or that are no code.
@@ -44,8 +45,11 @@ def spec_with_code(
     Uploads the code that --code names, unless `uploads` is False: for the team in the arguments, or else for `team`.
     """
     path, repository, ref = (options.pop(name) for name in ("code", "git", "ref"))
+    installs = not options.pop("no_requirements")
     if path and repository:
         raise click.UsageError("--code and --git cannot be combined.")
+    if not installs and options.get("requirements"):
+        raise click.UsageError("-r and --no-requirements cannot be combined.")
     incomplete = may_be_incomplete or bool(path and uploads)
     spec, place = read_options(
         file=file, command=command, options=options, base=base, may_be_incomplete=incomplete
@@ -53,9 +57,9 @@ def spec_with_code(
     if path and uploads:
         content, name = packed(path), path.resolve().name
         upload = app.client.upload_code(content=content, team=place.get("team") or team, name=name)
-        talk(f"Uploaded {upload['files']} files of {path}.")
+        talk(f"Uploaded {plural(upload['files'], 'file')} of {path.resolve()}.")
         spec["code"] = {"upload": upload["digest"]}
-        take_proposals(spec, upload["proposals"])
+        take_proposals(spec, upload["proposals"], installs=installs)
         if not may_be_incomplete:
             require_command(spec)
     if repository:
@@ -63,23 +67,19 @@ def spec_with_code(
     return spec, place
 
 
-def take_proposals(spec: dict[str, Any], proposals: Mapping[str, object]) -> None:
-    """Completes a specification without a command by what the portal proposes for the uploaded files, and says so.
+def take_proposals(spec: dict[str, Any], proposals: Mapping[str, object], *, installs: bool = True) -> None:
+    """Completes a specification by what the portal proposes for the uploaded files, as the browser's form does.
 
-    A command may install the packages itself, so a requirements file is only mentioned if there is a command.
+    With a command, only the packages are taken; without `installs`, everything but the packages.
     """
-    if not spec.get("command"):
-        found = {field: value for field, value in proposals.items() if value and not spec.get(field)}
-        if found.get("command"):
-            talk(f"The job runs: {found['command']}")
-        if found.get("requirements"):
-            talk("It installs the packages of requirements.txt.")
-        spec.update(found)
-    elif proposals["requirements"] and not spec.get("requirements"):
-        talk(
-            "The packages of requirements.txt are not installed, because you gave a command. "
-            "Add -r requirements.txt to install them first."
-        )
+    fields = ["name", "command"] if not spec.get("command") else []
+    fields += ["requirements"] if installs else []
+    found = {name: proposals[name] for name in fields if proposals[name] and not spec.get(name)}
+    if found.get("command"):
+        talk(f"The job runs: {found['command']}")
+    if found.get("requirements"):
+        talk("It installs the packages of requirements.txt first. Add --no-requirements to install none.")
+    spec.update(found)
 
 
 def packed(path: Path) -> bytes:

@@ -217,6 +217,26 @@ def hours(key: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda row: f"{float(row[key]) / 3600:.2f}"
 
 
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def money(amount: str, currency: str) -> str:
+    """Returns an amount with its currency: two decimals, or as many as it needs."""
+    whole, _, decimals = amount.partition(".")
+    return f"{whole}.{decimals.rstrip('0').ljust(2, '0')} {currency}"
+
+
+def between(seconds: Sequence[float]) -> str:
+    """Returns an interval from now on, given by its ends in seconds, in words."""
+    least, most = seconds
+    if most < 60:
+        return "less than a minute"
+    size, unit = (3600, "hours") if most >= 7200 else (60, "minutes")
+    first, last = round(least / size), round(most / size)
+    return f"{first} to {last} {unit}" if first < last else f"about {plural(last, unit[:-1])}"
+
+
 def _document(form: str, data: object) -> str:
     if form == "json":
         return json.dumps(data, indent=2, ensure_ascii=False)

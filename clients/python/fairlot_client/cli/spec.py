@@ -15,6 +15,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 MARK = "#FAIRLOT"
 SBATCH = re.compile(r"^#SBATCH\s", re.MULTILINE)
+SCRIPT = re.compile(r"[^/]\.(?:py|ipynb|sh|bash|R|r|jl|pl|lua)$")
 # Programs that can read a script from their option -c.
 WITH_C = {"sh", "bash", "dash", "zsh", "ksh", "python", "python3"}
 
@@ -109,6 +110,11 @@ _CODE = [
         type=click.Path(exists=True, path_type=Path),
         help="File, folder or archive that is uploaded, and in which the command starts.",
     ),
+    click.option(
+        "--no-requirements",
+        is_flag=True,
+        help="Do not install the packages of a requirements.txt in the code's folder.",
+    ),
     click.option("--git", help="https:// URL of a Git repository, in which the command starts."),
     click.option("--ref", help="Branch, tag or commit of the repository."),
 ]
@@ -166,12 +172,19 @@ def read_options(
         spec.setdefault("name", "stdin" if source == "-" else Path(source).stem)
     elif words:
         spec["command"] = words[0] if len(words) == 1 else shlex.join(words)
-        spec.setdefault("name", Path(shlex.split(words[0])[0] if len(words) == 1 else words[0]).name or "job")
+        spec.setdefault("name", name_of(shlex.split(words[0]) if len(words) == 1 else words))
     _lay_over(spec, options)
     place |= place_of(options)
     if not may_be_incomplete:
         require_command(spec)
     return spec, place
+
+
+def name_of(words: Sequence[str]) -> str:
+    """Returns the name of a job with this command: that of the first script, or else of the program."""
+    script = next((word for word in words if SCRIPT.search(word)), words[0] if words else "")
+    path = Path(script)
+    return (path.stem if SCRIPT.search(script) else path.name) or "job"
 
 
 def require_command(spec: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fairlot_client.cli.app import App, talk, with_app
-from fairlot_client.cli.output import Column, output_option, show_one, show_rows
+from fairlot_client.cli.output import Column, output_option, plural, show_one, show_rows
 from fairlot_client.cli.spec import place_of
 
 REPORT: list[Column] = [("FATE", "fate"), ("SOURCE", "source"), ("TARGET", "target"), ("MEANING", "text")]
@@ -19,7 +19,7 @@ def described(options: Any) -> str:
     parameters, at_once = options["parameters"], options.get("at_once")
     grid = parameters.get("grid")
     size = math.prod(map(len, grid.values())) if grid else parameters.get("count") or len(parameters["rows"])
-    return f"{size} {'member' if size == 1 else 'members'}" + (f", {at_once} at once" if at_once else "")
+    return plural(size, "member") + (f", {at_once} at once" if at_once else "")
 
 
 @click.command()
@@ -73,7 +73,7 @@ def create(app: App, work: Any, place: dict[str, Any]) -> None:
         talk(f'Submitted job {made["id"]} "{made["name"]}" for {made["team"]}.')
     elif work["kind"] == "sweep":
         made = app.client.create_sweep(spec=work["spec"], **work["options"], **place)
-        talk(f'Created sweep {made["id"]} "{made["name"]}" with {made["size"]} members.')
+        talk(f'Created sweep {made["id"]} "{made["name"]}" with {plural(made["size"], "member")}.')
     else:
         talk(f"{work['name']} is a {work['kind']}, which this command does not create.")
         return

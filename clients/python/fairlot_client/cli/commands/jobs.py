@@ -13,8 +13,11 @@ from fairlot_client.cli.app import INTERRUPTED, OF_RUN, App, talk, with_app
 from fairlot_client.cli.code import spec_with_code
 from fairlot_client.cli.output import (
     Column,
+    between,
     limit_options,
+    money,
     output_option,
+    plural,
     show_created,
     show_done,
     show_one,
@@ -194,15 +197,12 @@ def show_check(app: App, *, file: Any, command: tuple[str, ...], even_if_never: 
         ("why", lambda it: "\n".join(it["sentences"])),
         (
             "starts in",
-            lambda it: (
-                it["expected_start_seconds"]
-                and "{:.0f} to {:.0f} minutes".format(*(one / 60 for one in it["expected_start_seconds"]))
-            ),
+            lambda it: it["expected_start_seconds"] and between(it["expected_start_seconds"]),
         ),
         (
             "cost per hour",
             lambda it: [
-                f"{cost} {it['currencies'].get(name, it['currency'])} on {name}"
+                f"{money(cost, it['currencies'].get(name, it['currency']))} on {name}"
                 for name, cost in it["cost_per_hour"].items()
             ],
         ),
@@ -436,7 +436,7 @@ def repeated_work(row: Mapping[str, Any]) -> str:
     found = row["repeated_work"]
     if not found:
         return ""
-    costs = ", ".join(f"{cost} {currency}" for currency, cost in sorted(found["costs"].items()))
+    costs = ", ".join(money(cost, currency) for currency, cost in sorted(found["costs"].items()))
     return f"{found['sentence']} ({costs})." if costs else f"{found['sentence']}."
 
 
@@ -445,11 +445,13 @@ def place_in_queue(it: Any) -> str:
     place = it.get("queue")  # a server before this field sends none
     if not place:
         return ""
-    lines = [f"{one['id']} {one['name']} ({one['owner']}, {one['gpus']} GPUs)" for one in place["ahead"]]
+    lines = [
+        f"{one['id']} {one['name']} ({one['owner']}, {plural(one['gpus'], 'GPU')})" for one in place["ahead"]
+    ]
     if more := place["ahead_known"] - len(place["ahead"]):
         lines.append(f"{more} more")
     if place["ahead_others"]:
-        lines.append(f"{place['ahead_others']} of other teams ({place['ahead_others_gpus']} GPUs)")
+        lines.append(f"{place['ahead_others']} of other teams ({plural(place['ahead_others_gpus'], 'GPU')})")
     return "\n".join([place["sentence"], *(f"ahead: {line}" for line in lines)])
 
 

@@ -17,6 +17,7 @@ from fairlot_client.cli.output import (
     limit_options,
     list_options,
     output_option,
+    plural,
     show_created,
     show_done,
     show_one,
@@ -121,7 +122,9 @@ def create(
     made = app.client.create_sweep(
         spec=spec, parameters=parameters, even_if_never=even_if_never, **place, **given
     )
-    show_created(app, f'Created sweep {made["id"]} "{made["name"]}" with {made["size"]} members.', made)
+    show_created(
+        app, f'Created sweep {made["id"]} "{made["name"]}" with {plural(made["size"], "member")}.', made
+    )
 
 
 def estimated(preview: Any) -> list[str]:
