@@ -185,6 +185,13 @@ class Tenant(models.Model):
         return [int(step) for step in self.path.split("/") if step]
 
 
+class MembershipQuerySet(models.QuerySet["Membership"]):
+    def with_part(self) -> Self:
+        """Returns the memberships whose users divide the team's share by their tickets: those of active users who may
+        submit jobs. Viewers and deactivated users run nothing, so their tickets count for nothing."""
+        return self.filter(role__in=Membership.Role.at_least(Membership.Role.MEMBER), user__is_active=True)
+
+
 class Membership(models.Model):
     """Represents a user's role and tickets in a tenant. The role also applies in all tenants below."""
 
@@ -202,11 +209,18 @@ class Membership(models.Model):
     role = models.CharField(max_length=8, choices=Role, default=Role.MEMBER)
     tickets = models.PositiveIntegerField(default=100, help_text="Weight of the member inside the team.")
 
+    objects = MembershipQuerySet.as_manager()
+
     class Meta:
         constraints = [
             models.UniqueConstraint(name="one_membership_a_user_and_tenant", fields=["user", "tenant"]),
             models.CheckConstraint(name="membership_has_tickets", condition=models.Q(tickets__gte=1)),
         ]
+
+    @property
+    def has_part(self) -> bool:
+        """Returns whether the user's tickets give a part of the team's share, as in `with_part`."""
+        return self.role != self.Role.VIEWER and self.user.is_active
 
 
 def sees_every_tenant(user: User) -> bool:

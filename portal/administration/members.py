@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
 
 from django.http import HttpResponse
@@ -34,7 +35,12 @@ def members_page(
     usage = TeamMembersUsage.read(tenant, request.user)
     context = {
         "members": [
-            (one, MemberForm(one).or_posted(posted), one.tickets / tickets, usage.of(one.user_id))
+            (
+                one,
+                MemberForm(one).or_posted(posted),
+                one.tickets / tickets if one.has_part else None,
+                usage.of(one.user_id),
+            )
             for one in members
         ],
         "others": usage.of_others([one.user_id for one in members]),
@@ -97,19 +103,26 @@ def preview_member(request: UserRequest, place: Place, tenant: Tenant, pk: int) 
         return members_page(request, place=place, tenant=tenant, posted=form)
     tickets, role = form.cleaned_data["tickets"], form.cleaned_data["role"] or member.role
     change = Change(tenant, tickets=tickets, user=member.user)
-    others = tickets_within(tenant) - member.tickets
+    others = tickets_within(tenant) - (member.tickets if member.has_part else 0)
+    after = copy(member)
+    after.role, after.tickets = role, tickets
     context = {
         "change": change,
         "member": member,
         "role": role,
         "role_after": Membership.Role(role).label,
-        "part_before": member.tickets / (member.tickets + others),
-        "part_after": tickets / (tickets + others),
+        "part_before": _part(member, others),
+        "part_after": _part(after, others),
         **previewed(form, preview(change)),
         "save": place.url("member_change", tenant, pk),
         "back": place.url(MEMBERS, tenant),
     }
     return render(request, "administration/member_preview.html", context)
+
+
+def _part(member: Membership, others: int) -> float | None:
+    """Returns a member's part of the team's share beside `others` tickets; None for a member who runs no jobs."""
+    return member.tickets / (member.tickets + others) if member.has_part else None
 
 
 def team_or_home(request: UserRequest, place: Place, tenant: Tenant) -> tuple[str, ...]:

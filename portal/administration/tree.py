@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
 
-from django.db.models import Count, Sum
+from django.db.models import Count, Exists, OuterRef, Sum
 from django.utils import timezone
 
 from accounting.actions.tenants import check_parent, check_tickets
-from accounting.models import Tenant
+from accounting.models import Membership, Tenant
 from portal.sorting import Names, Sorting
 
 # Stands for the primary key of a team that does not exist yet.
@@ -69,11 +69,12 @@ def share_of(tenant: Tenant) -> Branch | None:
 
 
 def tickets_within(tenant: Tenant) -> int:
-    """Returns the sum of the tickets of the tenant's direct members and of its child teams, without archived teams.
+    """Returns the sum of the tickets of the tenant's direct members and of its child teams, without viewers,
+    deactivated users and archived teams.
 
     The members and child teams divide the tenant's share in proportion to these tickets.
     """
-    members = tenant.memberships.aggregate(sum=Sum("tickets"))["sum"] or 0
+    members = tenant.memberships.with_part().aggregate(sum=Sum("tickets"))["sum"] or 0
     return members + (tenant.children.active().aggregate(sum=Sum("tickets"))["sum"] or 0)
 
 
@@ -187,7 +188,11 @@ def _shares(
 
 def _read_tenants(sort: str = SORTING.usual) -> list[Tenant]:
     tenants = Tenant.objects.annotate(
-        members=Count("memberships"), member_tickets=Sum("memberships__tickets")
+        members=Count("memberships"),
+        member_tickets=Sum(
+            "memberships__tickets",
+            filter=Exists(Membership.objects.with_part().filter(pk=OuterRef("memberships"))),
+        ),
     )
     return list(tenants.order_by(*SORTING.by(sort)))
 

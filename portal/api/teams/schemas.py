@@ -76,7 +76,7 @@ class NewMember(Schema):
 class Member(Schema):
     user: str
     role: str
-    tickets: int
+    tickets: int = Field(description="Without effect for viewers, who run no jobs.")
     is_active: bool
 
 

@@ -450,6 +450,19 @@ def test_a_new_user_joins_a_team_at_once_or_on_the_user_page(scene: Scene, brows
         assert browser_of(who).post(f"{page}teams/add/", form).status_code == 404
 
 
+def test_a_viewer_is_shown_without_tickets_and_without_a_part(scene: Scene, browser_of) -> None:
+    alice = browser_of(scene.people.alice)
+    page = f"/team/astro/members/{scene.membership.pk}"
+    told = alice.post(f"{page}/preview/", {"role": "viewer", "tickets": "50"}).content.decode()
+    assert re.search(r"changes from\s+33\s%\s+to none, because viewers run no jobs", told)
+    assert alice.post(f"{page}/change/", {"role": "viewer", "tickets": "50"}).status_code == 302
+    html = alice.get("/team/astro/").content.decode()
+    row = html[html.index('class="break">bob') :].partition("</tr>")[0]
+    assert "<summary>Viewer<" in row
+    assert """data-label="Part of the team's share">none<""" in row
+    assert """data-label="Part of the team's share">100""" in html  # Alice's
+
+
 def test_a_manager_weighs_the_own_members_only(scene: Scene, browser_of) -> None:
     alice = browser_of(scene.people.alice)
     path = f"/team/astro/members/{scene.membership.pk}/change/"

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from accounting.models import AuditEvent, Membership, Tenant
+from accounting.models import AuditEvent, Membership, Tenant, User
 from portal.administration.tree import (
     effect_of_archiving,
     effect_of_move,
@@ -15,6 +15,8 @@ from portal.administration.tree import (
     effect_of_restoring,
     effect_of_tickets,
     read_tree,
+    share_of,
+    tickets_within,
 )
 from tests import make
 from tests.portal.scene import Scene
@@ -45,6 +47,20 @@ def test_shares_count_members_beside_the_teams_below(tree) -> None:
     assert shares["Lab"] == (0.25, 0.0)
     assert shares["Firm"] == (0.5, 0.25)
     assert shares["Bio"] == (0.375, 0.0)
+
+
+def test_viewers_and_deactivated_users_have_no_part_of_the_share(tree) -> None:
+    viewer = make.membership(make.user("victor"), tree["firm"])
+    gone = make.membership(make.user("gone"), tree["firm"])
+    assert share_of(tree["firm"]).members_share == pytest.approx(0.375)
+    Membership.objects.filter(pk=viewer.pk).update(role="viewer")
+    User.objects.filter(pk=gone.user_id).update(is_active=False)
+    assert share_of(tree["firm"]).members_share == 0.25
+    assert share_of(tree["lab"]).share == 0.25
+    assert tickets_within(tree["firm"]) == 200
+    parts = {one.user.username: one.has_part for one in tree["firm"].memberships.select_related("user")}
+    assert parts == {"dora": True, "victor": False, "gone": False}
+    assert {one.user.username for one in Membership.objects.with_part()} == {"dora"}
 
 
 def test_a_new_team_takes_from_its_siblings_and_a_member_of_the_team_above(tree) -> None:

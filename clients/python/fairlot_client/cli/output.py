@@ -212,6 +212,12 @@ def when(key: str) -> Callable[[Mapping[str, Any]], str]:
     return shown
 
 
+def role_in_words(membership: Mapping[str, Any]) -> str:
+    """Returns the role and the tickets of a membership. Viewers run no jobs, so their tickets say nothing."""
+    tickets = f", {membership['tickets']} tickets" if membership["role"] != "viewer" else ""
+    return f"{membership['role']}{tickets}"
+
+
 def hours(key: str) -> Callable[[Mapping[str, Any]], str]:
     """Returns a function that shows the GPU-seconds in the field `key` as GPU-hours."""
     return lambda row: f"{float(row[key]) / 3600:.2f}"

@@ -11,7 +11,7 @@ import click
 
 from fairlot_client.cli.app import App, connect, talk, with_app
 from fairlot_client.cli.config import Access, Config, config_path, normal_url
-from fairlot_client.cli.output import Column, output_option, show_one, show_rows
+from fairlot_client.cli.output import Column, output_option, role_in_words, show_one, show_rows
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
@@ -104,7 +104,7 @@ def whoami(app: App) -> None:
         ("role", "role"),
         (
             "teams",
-            lambda it: [f"{one['team']} ({one['role']}, {one['tickets']} tickets)" for one in it["teams"]],
+            lambda it: [f"{one['team']} ({role_in_words(one)})" for one in it["teams"]],
         ),
         ("portal", lambda _: app.client.url),
     ]

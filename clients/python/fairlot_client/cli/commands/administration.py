@@ -10,7 +10,15 @@ import click
 
 from fairlot_client.cli.app import App, talk, with_app
 from fairlot_client.cli.arguments import chosen, own_team
-from fairlot_client.cli.output import Column, output_option, show_done, show_rows, watchable, when
+from fairlot_client.cli.output import (
+    Column,
+    output_option,
+    role_in_words,
+    show_done,
+    show_rows,
+    watchable,
+    when,
+)
 from fairlot_client.cli.spec import PAIR
 
 
@@ -31,7 +39,7 @@ def members(app: App, name: str | None) -> None:
     columns: list[Column] = [
         ("USER", "user"),
         ("ROLE", "role"),
-        ("TICKETS", "tickets"),
+        ("TICKETS", lambda one: "" if one["role"] == "viewer" else one["tickets"]),
         ("ACTIVE", "is_active"),
     ]
     show_rows(app, app.client.list_members(own_team(app, name)), columns, name="user")
@@ -60,7 +68,7 @@ def add_member(app: App, name: str, user: str, **options: Any) -> None:
 def change_member(app: App, name: str, user: str, **options: Any) -> None:
     """Change the role or the tickets of a member."""
     made = app.client.change_member(name, user, **chosen(options))
-    show_done(app, f"{user} is a {made['role']} of {name} with {made['tickets']} tickets.", made, name="user")
+    show_done(app, f"{user} is now in {name}: {role_in_words(made)}.", made, name="user")
 
 
 @team.command("remove")
