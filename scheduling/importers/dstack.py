@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from scheduling.importers import retries
+from scheduling.importers import retries, time_limits
 from scheduling.importers.amounts import NoAmount, seconds, size
 from scheduling.importers.commands import HOSTS, put_command
 from scheduling.importers.documents import drop_each, fields_of
@@ -217,18 +217,21 @@ def _settings(fields: Fields, draft: JobDraft) -> None:
 
 def _duration(fields: Fields, draft: JobDraft) -> None:
     said = fields.text("max_duration")
+    source = fields.at("max_duration")
     if not said:
         return
+    if said.lower() in {"off", "false", "-1"}:
+        draft.report.mapped(source, "", "The job has no time limit of its own.")
+        return
+    if fields.text("type") != "task":
+        draft.report.dropped(source, "Only jobs have this time limit. A session has one of its own.")
+        return
     try:
-        hours = seconds(said, bare=1) / 3600
-    except NoAmount:
-        hours = 0
-    if 0 < hours <= 8760 and fields.text("type") == "task":
-        draft.put("expected_hours", round(hours, 4), fields.at("max_duration"),
-                  "Fairlot does not stop a job after a time. The limit becomes the expected run time.",
-                  Fate.APPROXIMATED)  # fmt: skip
-    else:
-        draft.report.dropped(fields.at("max_duration"), "Fairlot does not stop a job after a time.")
+        longest = seconds(said, bare=1)
+    except NoAmount as error:
+        draft.report.refused_at(source, str(error), "time_limit_hours")
+        return
+    time_limits.put_seconds(draft, longest, source, time_limits.OF_ATTEMPTS)
 
 
 def _port(draft: JobDraft, said: str, path: str) -> None:

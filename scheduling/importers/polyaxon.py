@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scheduling.importers import elastic, retries
+from scheduling.importers import elastic, retries, time_limits
 from scheduling.importers.arrays import Array, number_or_text
 from scheduling.importers.commands import put_command, script_of
 from scheduling.importers.documents import drop_each, fields_of
@@ -44,7 +44,7 @@ LEFT_OUT = {
     "plugins": "Fairlot keeps the output of each worker as its log.",
     "hooks": "Fairlot starts nothing after a job. Use a webhook of the team.",
     "events": "Submit the job when it is needed.",
-    "termination": "Jobs have no time limit, and stay in the list after their end.",
+    "termination": "Of these fields, only maxRetries and timeout of a job have an effect.",
     "joins": "Fairlot has no tracking of experiments.",
     "dependencies": "Submit the job when the others have ended.",
     "trigger": "Submit the job when the others have ended.",
@@ -299,9 +299,25 @@ def _run(
         return finish_service(draft, options, run.at("ports"), name_at=named.at("name") if named else "")
     for one in (fields, component):
         retries.put_whole(one.section("termination"), "maxRetries", draft)
+        _time_limit(one.section("termination"), draft)
     if schedule := fields.section("schedule"):
         return _schedule(schedule, draft)
     return draft.finish()
+
+
+def _time_limit(termination: Fields, draft: JobDraft) -> None:
+    if "timeout" in termination and "time_limit_hours" in draft:
+        draft.report.mapped(termination.at("timeout"), "", "The timeout of the operation counts.")
+    else:
+        time_limits.put_deadline(termination, draft, "timeout")
+    drop_each(
+        termination,
+        {
+            "ttl": "The job stays in the list after its end.",
+            "culling": "The idle timeout of the team stops idle jobs.",
+            "probe": "The idle timeout of the team stops idle jobs.",
+        },
+    )
 
 
 def _put(template: Fields, draft: JobDraft) -> bool:

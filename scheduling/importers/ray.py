@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from scheduling.importers import retries
+from scheduling.importers import retries, time_limits
 from scheduling.importers.commands import in_subshell, put_command, script_of
 from scheduling.importers.documents import drop_each, fields_of, first_of
 from scheduling.importers.draft import JobDraft
@@ -33,7 +33,6 @@ else
   exit 1
 fi"""
 IN_JOB = {
-    "timeout_s": "Fairlot does not stop a job after a time.",
     **dict.fromkeys(("submission_id", "job_id", "metadata", "tags"), "Use labels to find jobs."),
     **dict.fromkeys(("compute_config", "cloud", "project", "project_id", "job_queue_config", "queue", "cluster_env",
                      "build_id", "compute_config_id", "containerfile", "registry_login_secret"), NO_CLOUD),
@@ -154,6 +153,8 @@ def _job(fields: Fields, draft: JobDraft) -> list[Work]:
         " the cluster.",
     )  # fmt: skip
     retries.put_whole(fields, "max_retries", draft)
+    if "timeout_s" in fields and (longest := fields.whole("timeout_s")) is not None:
+        time_limits.put_seconds(draft, longest, fields.at("timeout_s"), time_limits.OF_ATTEMPTS)
     drop_each(runtime, IN_RUNTIME)
     drop_each(
         fields,

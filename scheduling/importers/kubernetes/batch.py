@@ -6,6 +6,7 @@ import re
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from scheduling.importers import time_limits
 from scheduling.importers.arrays import SHELL_INDEX, Array
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
@@ -35,7 +36,6 @@ OF_JOBS = {
     "selector": "Fairlot selects its pods itself.",
     "podReplacementPolicy": "Fairlot starts lost workers again itself.",
     "managedBy": "Fairlot runs the job.",
-    "activeDeadlineSeconds": "Fairlot does not stop a job after a time.",
     "network": "Workers reach the first one at MASTER_ADDR.",
     "startupPolicy": "All workers of a job start together.",
     "coordinator": "Workers reach the first one at MASTER_ADDR.",
@@ -68,7 +68,7 @@ def put_job(spec: Fields, objects: Objects, draft: JobDraft) -> Array | None:
     pods = PodTemplate(template, objects, draft)
     array = _completions(spec, pods)
     pods.put()
-    _deadline(spec, draft)
+    time_limits.put_deadline(spec, draft, of_members=array is not None)
     drop_known(spec, OF_JOBS, draft)
     return array
 
@@ -128,17 +128,6 @@ def _array(spec: Fields, pods: PodTemplate, number: int, at_once: int) -> Array:
 def _work_together(pods: PodTemplate) -> bool:
     """Returns whether something in the template says that the pods of the Job reach each other, or start together."""
     return bool(TOGETHER.search(str(pods.template.data)))
-
-
-def _deadline(spec: Fields, draft: JobDraft) -> None:
-    seconds = spec.whole("activeDeadlineSeconds")
-    if seconds and seconds / 3600 <= 8760 and "deadline_hours" not in draft:
-        draft.put(
-            "deadline_hours", round(seconds / 3600, 4), spec.at("activeDeadlineSeconds"),
-            "Fairlot does not stop a job at its deadline. The job's page warns if the job will miss it, counted"
-            " from the"
-            " submission.", Fate.APPROXIMATED,
-        )  # fmt: skip
 
 
 def cron_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
@@ -231,6 +220,7 @@ def job_set(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
             for fields in (one, inner):
                 if field in fields:
                     report.mapped(fields.at(field), "workers")
+        time_limits.put_deadline(inner, draft)
         drop_known(inner, OF_JOBS, draft)
         roles.append(
             Role(one.text("name") or "workers", replicas * at_once, inner.section("template"), source)

@@ -26,7 +26,7 @@ def deployment(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     """Returns a service whose replicas are the pods of the Deployment."""
     spec, template = root.section("spec"), root.section("spec", "template")
     drop_template_metadata(template, draft)
-    pods = PodTemplate(template, objects, draft)
+    pods = PodTemplate(template, objects, draft, is_of_job=False)
     containers = pods.spec.sections("containers")
     if containers:
         _port(containers[0], draft)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
 from scheduling.importers.kubernetes import batch, deployments, ray, retries, training
-from scheduling.importers.kubernetes.metadata import put_metadata
+from scheduling.importers.kubernetes.metadata import put_metadata, put_time_limit
 from scheduling.importers.kubernetes.objects import OTHERS, Objects
 from scheduling.importers.report import Work
 
@@ -48,6 +48,8 @@ def convert_object(root: Fields, objects: Objects) -> list[Work]:
     report.mapped(root.at("apiVersion"), "")
     report.mapped(root.at("kind"), "", f"A {kind}.")
     draft = JobDraft(report, known_generations=objects.known_generations)
+    if kind != "Deployment":
+        put_time_limit(root.section("metadata"), draft)
     put_metadata(root.section("metadata"), draft)
     retries.put("Volcano Job" if version.startswith(VOLCANO) else kind, root, draft)
     works = converter(root, objects, draft)

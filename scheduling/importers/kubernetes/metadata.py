@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from scheduling.importers import time_limits
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
 
 QUEUE = "Fairlot has no queues. Choose the team when you submit the job: its share and limits count."
+TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
 # By beginning of a label or annotation, the consequence.
 MEANINGS = {
     "kueue.x-k8s.io/queue-name": QUEUE,
     "kueue.x-k8s.io/priority-class": "Use the field priority to order your own jobs.",
     "kueue.x-k8s.io/pod-group-": "Each pod of the group becomes a job of its own. They do not start together.",
+    TIME_LABEL: "Set the field time_limit_hours.",
     "kueue.x-k8s.io/": "Fairlot schedules the job, without Kueue.",
     "kai.scheduler/queue": QUEUE,
     "runai/queue": QUEUE,
@@ -48,12 +51,25 @@ def put_labels(metadata: Fields, draft: JobDraft) -> None:
     kept: dict[str, str] = {}
     for fields in (labels, annotations):
         for key in fields:
+            if draft.report.covers(fields.at(key)):
+                continue
             meaning = next((text for prefix, text in MEANINGS.items() if key.startswith(prefix)), "")
             if meaning or fields is annotations:
                 draft.report.dropped(fields.at(key), meaning or "Jobs have no annotations.")
             else:
                 kept[key] = fields.text(key)
     draft.labels(kept, {key: labels.at(key) for key in kept})
+
+
+def put_time_limit(metadata: Fields, draft: JobDraft) -> None:
+    """Sets the time limit from the label of Kueue that limits how long a job runs."""
+    labels = metadata.section("labels")
+    seconds = labels.text(TIME_LABEL)
+    if seconds.isascii() and seconds.isdigit() and len(seconds) < 12:
+        time_limits.put_seconds(
+            draft, int(seconds), labels.at(TIME_LABEL),
+            f"Kueue counts while the job is admitted. {time_limits.TOGETHER}",
+        )  # fmt: skip
 
 
 def drop_template_metadata(template: Fields, draft: JobDraft) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from scheduling.importers import time_limits
 from scheduling.importers.amounts import NoAmount, quantity
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
@@ -46,7 +47,7 @@ DECIDED = {
     "subdomain": "Fairlot sets host names. Workers reach the first one at MASTER_ADDR.",
     "setHostnameAsFQDN": "Fairlot sets host names.",
     "enableServiceLinks": "Fairlot sets no variables about Services.",
-    "activeDeadlineSeconds": "Fairlot does not stop a job after a time.",
+    "activeDeadlineSeconds": "A service has no time limit.",
     "lifecycle": "Nothing runs before the program stops. It gets SIGTERM and its grace to save.",
     "livenessProbe": "Fairlot does not restart a program that hangs. Cancel the job.",
     "readinessProbe": "Only services are asked whether they are ready.",
@@ -74,6 +75,7 @@ class PodTemplate:
         default_factory=dict
     )  # variables that the command sets, with their shell text
     index: str = variables.OF_WORKER  # the pod's number among those of the Job, in a shell script
+    is_of_job: bool = True  # not of a service, which has no time limit
 
     @property
     def spec(self) -> Fields:
@@ -123,6 +125,8 @@ class PodTemplate:
         volumes.put(self.spec, container, self.objects, self.draft)
         placing.put(self.spec, self.draft)
         self.grace()
+        if self.is_of_job:
+            time_limits.put_deadline(self.spec, self.draft)
         for fields in (self.spec, container):
             for name, consequence in DECIDED.items():
                 if name in fields and not report.covers(fields.at(name)):

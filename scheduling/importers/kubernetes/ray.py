@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 
+from scheduling.importers import time_limits
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
 from scheduling.importers.kubernetes import security, variables, volumes
@@ -23,7 +24,6 @@ DROPPED = {
     "submitterConfig": "The first worker runs the entrypoint.",
     "suspend": "The job is not held: it starts as soon as it gets GPUs.",
     "jobId": "Fairlot gives the job its number.",
-    "activeDeadlineSeconds": "Fairlot does not stop a job after a time.",
     "entrypointNumCpus": "The entrypoint runs on the first worker.",
     "entrypointNumGpus": "The entrypoint runs on the first worker.",
     "entrypointResources": "The entrypoint runs on the first worker.",
@@ -81,6 +81,7 @@ def ray_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
         "The first worker is the head of a Ray cluster. It runs the entrypoint when all workers have joined."
         if role.count > 1 else "The entrypoint starts Ray on the worker.", Fate.APPROXIMATED,
     )  # fmt: skip
+    time_limits.put_deadline(spec, draft)
     drop_known_of(spec, DROPPED, draft)
     drop_known_of(cluster, OF_CLUSTERS, draft)
     return draft.finish()

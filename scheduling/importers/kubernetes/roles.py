@@ -190,6 +190,8 @@ def _share(found: Sequence[tuple[Role, dict[str, Any], bool]], draft: JobDraft) 
                 draft.spec[name] = kept + [one for one in value if one not in kept]
             elif isinstance(kept, dict):
                 draft.spec[name] = kept | value
+            elif name == "time_limit_hours":
+                draft.spec[name] = min(kept, value)
             elif kept != value:
                 draft.report.refused_at(
                     role.template.path, f"{role.name} differs from other pods in the field {name}.", name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduling.importers import elastic
+from scheduling.importers import elastic, time_limits
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
 from scheduling.importers.kubernetes import commands, retries, variables
@@ -69,6 +69,7 @@ def _replicas(replicas: Fields, names: tuple[str, ...], draft: JobDraft) -> list
 
 def _run_policy(spec: Fields, draft: JobDraft) -> None:
     for fields in (spec.section("runPolicy"), spec):
+        time_limits.put_deadline(fields, draft)
         drop_known(fields, OF_RUNS, draft)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+from scheduling.importers import time_limits
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.report import Fate
 from scheduling.importers.slurm.directives import BatchScript
 from scheduling.importers.slurm.resources import models_in
 
-MOST_HOURS, MOST_GRACE = 8760, 3600
+MOST_GRACE = 3600
 DAYS = re.compile(r"(?:(\d{1,6})-)?(\d{1,8})(?::(\d{1,6}))?(?::(\d{1,6}))?", re.ASCII)
 SIGNAL = re.compile(r"(?:[RB]{1,2}:)?([A-Za-z0-9]+)(?:@(\d{1,6}))?", re.ASCII)
 NO_FOLDERS = (
@@ -90,27 +91,28 @@ def minutes_of(text: str) -> float | None:
 
 
 def _time(script: BatchScript, draft: JobDraft) -> None:
-    for name in ("time", "time-min", "deadline"):
-        if name not in script:
-            continue
-        source = script.source(name)
-        minutes = minutes_of(script.value(name)) if name == "time" else None
-        if name != "time":
-            draft.report.dropped(source, "Only --time is taken over, as the expected run time.")
-        elif script.value(name).lower() in {"0", "unlimited", "infinite", "-1"}:
-            draft.report.dropped(source, "Jobs have no time limit.")
+    if "time" in script:
+        source = script.source("time")
+        minutes = minutes_of(script.value("time"))
+        if script.value("time").lower() in {"0", "unlimited", "infinite", "-1"}:
+            draft.report.mapped(source, "", "The job has no time limit of its own.")
         elif minutes is None:
             draft.report.refused_at(
                 source, "This is not a time limit of Slurm, such as 30, 1:30:00 or 1-12:00."
             )
-        elif 0 < minutes / 60 <= MOST_HOURS:
-            draft.put(
-                "expected_hours", round(minutes / 60, 4), source,
-                "Fairlot does not stop a job after a time. The limit becomes the expected run time.",
-                Fate.APPROXIMATED,
-            )  # fmt: skip
         else:
-            draft.report.dropped(source, "Fairlot does not stop a job after a time.")
+            time_limits.put_seconds(draft, minutes * 60, source, time_limits.OF_ATTEMPTS)
+    if "time-min" in script and "time_limit_hours" in draft:
+        draft.report.approximated(
+            script.source("time-min"), "time_limit_hours",
+            "Fairlot does not shorten a time limit to start a job earlier. That of --time holds.",
+        )  # fmt: skip
+    elif "time-min" in script:
+        draft.report.dropped(script.source("time-min"), "Without --time, there is no time limit to shorten.")
+    if "deadline" in script:
+        draft.report.dropped(
+            script.source("deadline"), "Set the field deadline_hours, in hours from the submission."
+        )
 
 
 def _signal(script: BatchScript, draft: JobDraft) -> None:

@@ -34,7 +34,7 @@ def test_memory_alone_chooses_among_the_types_of_the_cluster() -> None:
 def test_a_task_becomes_a_job_that_finds_the_variables_of_dstack() -> None:
     (work,) = convert(SAMPLES["dstack-task"]).works
     assert (work.kind, work.spec["workers"], work.spec["gpus_per_worker"]) == (WorkKind.JOB, 2, 8)
-    assert (work.spec["shm"], work.spec["expected_hours"], work.spec["priority"]) == ("64Gi", 6, 50)
+    assert (work.spec["shm"], work.spec["time_limit_hours"], work.spec["priority"]) == ("64Gi", 6, 50)
     assert work.spec["command"].startswith('export DSTACK_NODE_RANK="$RANK"')
     assert "set -e\npip install" in work.spec["command"]
     assert work.spec["secrets"] == {"HF_TOKEN": "hf-token", "OPENAI_API_KEY": "openai-api-key"}

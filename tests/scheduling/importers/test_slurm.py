@@ -63,7 +63,7 @@ def refusals(found: Conversion) -> str:
         ("-c 8 --mem-per-cpu=4G --gres=gpu:1", {"memory": "32Gi", "cpu": 8}),
         ("--gres=gpu:1,tmpdir:50G", {"gpus_per_worker": 1}),
         ("-C 'a100_80gb|h100' --gres=gpu:1", {"generations": ["A100-80GB", "H100"]}),
-        ("--gpus-per-node 1 --time 1-12", {"expected_hours": 36}),
+        ("--gpus-per-node 1 --time 1-12", {"time_limit_hours": 36}),
         ("--signal=B:USR1@120 --gres=gpu:1", {"checkpoint_grace_seconds": 120}),
         ("--container-image=nvcr.io\\#nvidia/nemo:1 -G1", {"environment": "nvcr.io/nvidia/nemo:1"}),
         ("--export=ALL,LR=0.1,NAME=a=b", {"variables": {"LR": "0.1", "NAME": "a=b"}}),
