@@ -23,10 +23,12 @@ from scheduling.importers.reading import Source
 from scheduling.importers.report import Fate, Report, Work, WorkKind
 from scheduling.importers.resources import no_gpus, put_cpus, put_gpus
 from scheduling.importers.timetables import put_repeats, put_zone
-from scheduling.timetable.repeats import Period
+from scheduling.timetable.local_time import wall_at, when_reached
+from scheduling.timetable.repeats import Period, Repeats
 
 MIB = 2**20
 LONGEST_CATCH_UP = 30 * 86_400
+REPEAT = re.compile(r"R(\d*)/([^/]*)/(P[^/]+)", re.ASCII)
 ISO_PERIOD = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.\d+)?S)?)?", re.ASCII)
 STATE = "This is the state of the job, not its definition."
 LEFT_OUT = {
@@ -157,14 +159,28 @@ def _schedule(fields: Fields, draft: JobDraft) -> list[Work]:
             "expression",
         )
         return []
-    said = in_our_years(written)
+    at = fields.at("schedule")
+    said = in_zone(written) if "scheduleTimeZone" in fields and zone.key == options["time_zone"] else written
     if said != written:
         draft.report.remark(
-            Fate.APPROXIMATED, fields.at("schedule"), "expression",
+            Fate.MAPPED, at, "expression",
+            "Chronos reads the time of the start in scheduleTimeZone, whatever offset the start has.",
+        )  # fmt: skip
+    moved = in_our_years(said, zone)
+    if not start:
+        draft.report.remark(
+            Fate.APPROXIMATED, at, "expression",
+            "Chronos starts a schedule without a start at once, and counts from there. This one counts from 1 January"
+            f" 2000, 00:00 in {zone.key}: write the start if the time matters.",
+        )  # fmt: skip
+    elif moved != said:
+        draft.report.remark(
+            Fate.APPROXIMATED, at, "expression",
             "The schedule has no start after 1999. Its start is moved there by whole periods, so it is due at the same"
             " times.",
         )  # fmt: skip
-    put_repeats(draft, said, fields.at("schedule"), options, zone)
+    said = moved
+    put_repeats(draft, said, at, options, zone)
     if fields.text("epsilon"):
         _epsilon(fields, options, draft)
     drop_each(fields, {"epsilon": "A missed run is made up for within a day."})
@@ -194,22 +210,49 @@ def _epsilon(fields: Fields, options: dict[str, Any], draft: JobDraft) -> None:
     )
 
 
-def in_our_years(said: str) -> str:
+def in_zone(said: str) -> str:
+    """Returns a repeat with the clock time of its start and without the offset: Chronos keeps the clock time and takes
+    the offset from `scheduleTimeZone` (Iso8601Expressions.convertToDateTime). Other texts are returned unchanged."""
+    found = REPEAT.fullmatch(said)
+    try:
+        start = datetime.fromisoformat(found[2]) if found else None
+    except ValueError:
+        start = None
+    if not found or not start or start.tzinfo is None:
+        return said
+    return f"R{found[1]}/{start.replace(tzinfo=None, microsecond=0).isoformat()}/{found[3]}"
+
+
+def for_chronos(expression: str, zone: ZoneInfo) -> str:
+    """Returns the timetable of a schedule as Chronos reads it with `zone` as its `scheduleTimeZone`: the start is a
+    clock time of the zone. A cron expression, which Chronos does not know, stays unchanged."""
+    found = REPEAT.fullmatch(in_zone(expression))
+    try:
+        wall = wall_at(Repeats(expression, zone).start, zone).isoformat()
+    except ValueError:
+        return expression
+    return expression if not found or found[2] == wall else f"R{found[1]}/{wall}/{found[3]}"
+
+
+def in_our_years(said: str, zone: ZoneInfo) -> str:
     """Returns a repeat without an end whose start is missing or before 2000, with a start in 2000 or later.
 
-    The start is moved by whole periods. Other repeats are returned unchanged.
+    The start is moved by whole periods: days on the calendar of the zone, hours and less as time that passes. Other
+    repeats are returned unchanged.
     """
-    found = re.fullmatch(r"R/([^/]*)/(P[^/]+)", said)
-    if not found:
+    found = REPEAT.fullmatch(said)
+    if not found or found[1]:
         return said
-    if not found[1]:
-        return f"R/2000-01-01T00:00:00Z/{found[2]}"
+    if not found[2]:
+        return f"R/2000-01-01T00:00:00/{found[3]}"
     try:
-        start, period = datetime.fromisoformat(found[1]), Period.read(found[2])
+        start, period = datetime.fromisoformat(found[2]), Period.read(found[3])
     except ValueError:
         return said
-    least = datetime(2000, 1, 1, tzinfo=start.tzinfo)
     length = timedelta(days=period.days) + period.passing
+    if period.passing and start.tzinfo is None and length:
+        start = when_reached(start, zone)
+    least = datetime(2000, 1, 1, tzinfo=start.tzinfo)
     if start >= least or not length or period.months:
         return said
-    return f"R/{(start + -(-(least - start) // length) * length).isoformat()}/{found[2]}"
+    return f"R/{(start + -(-(least - start) // length) * length).isoformat()}/{found[3]}"

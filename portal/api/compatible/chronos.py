@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Max, Q, QuerySet
 from django.http import Http404, HttpResponse
@@ -17,6 +18,7 @@ from accounting.core.errors import Refused
 from accounting.models import Membership, Tenant
 from portal.api.compatible.conversion import asked_place, body_of, converted, resources_of
 from portal.user_request import ApiRequest
+from scheduling.importers.chronos import for_chronos
 from scheduling.importers.report import Work, WorkKind
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.submitting import submit_job
@@ -137,7 +139,7 @@ def _job(schedule: Any) -> dict[str, Any]:
     return resources_of(spec) | {
         "name": schedule.name,
         "command": spec["command"],
-        "schedule": schedule.expression,
+        "schedule": for_chronos(schedule.expression, ZoneInfo(schedule.time_zone)),
         "scheduleTimeZone": schedule.time_zone,
         "epsilon": f"PT{schedule.catch_up_seconds}S",
         "owner": schedule.owner.get_username(),
