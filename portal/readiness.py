@@ -5,14 +5,14 @@ from __future__ import annotations
 from scheduling.models import Cluster, Job, Lease
 
 
-def what_to_do(job: Job, lease: Lease | None) -> str:
+def what_to_do(job: Job, lease: Lease | None, cluster: Cluster) -> str:
     """Returns sentences that say where the program of a job must answer; "" if nothing is known to be wrong.
 
-    `lease` is the job's lease with its cluster.
+    `lease` is the job's open lease, and `cluster` the job's cluster.
     """
     if lease is None or lease.is_ready or not lease.why_not_ready:
         return ""
-    if lease.cluster.backend == Cluster.Backend.LOCAL:
+    if cluster.backend == Cluster.Backend.LOCAL:
         _, _, port = lease.address.rpartition(":")
         where = (
             f"the port in the environment variable PORT (now {port}), at 127.0.0.1. Fairlot chooses the port, so write"

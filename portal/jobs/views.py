@@ -40,6 +40,7 @@ from portal.jobs.repeated import repeated_of
 from portal.lists.choices import choice_of, choosable
 from portal.lists.views import opened
 from portal.live.topics import topics_of_jobs
+from portal.readiness import what_to_do
 from portal.user_request import UserRequest
 from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.idle.actions import snooze_idle
@@ -293,12 +294,15 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
     is_over = shown.has_ended or shown.state == Job.State.CANCELLING
     explainer = Explainer(shown.cluster, user)
     lease, forecast, now = detail.present_lease(shown), detail.forecast_of(shown), timezone.now()
+    reached = reached_by(shown) if shown.first_started_at and shown.steps_done is None else None
     may_change = not is_over and Job.objects.changeable_by(user).filter(pk=shown.pk).exists()
     return {
         "job": shown,
         "tab": tab,
         "explanation": explainer.explain(shown),
-        "reached": reached_by(shown) if shown.first_started_at and shown.steps_done is None else None,
+        "reached": reached,
+        # Sessions and replicas seldom report steps.
+        "counts_steps": shown.kind == Job.Kind.TRAINING or reached or shown.steps_done is not None,
         "place": queue_place_of(shown, user),
         "continuation": continuation_of(shown) if shown.state == Job.State.RUNNING else None,
         "remedies": links_of(shown, user, explainer),
@@ -311,6 +315,7 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         else round(shown.time_limit_hours * 3600),
         "now": now,
         "lease": lease,
+        "what_to_do": what_to_do(shown, lease, shown.cluster),
         "drained": nodes_drained_under([lease]),
         "gpu_use": use_of(shown),
         "snooze": SnoozeForm("snooze").or_posted(posted),

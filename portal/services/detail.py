@@ -142,7 +142,19 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
     if said:
         told.append(f"{_are(len(running), 'running replica is', 'running replicas are')} not ready: {said}.")
         told.extend(
-            filter(None, [next((what_to_do(one.job, one.lease) for one in running if one.why_not_ready), "")])
+            filter(
+                None,
+                [
+                    next(
+                        (
+                            what_to_do(one.job, one.lease, service.cluster)
+                            for one in running
+                            if one.why_not_ready
+                        ),
+                        "",
+                    )
+                ],
+            )
         )
     if any(Reason(member.job.reason).is_never for member in members if member.reason):
         never = next(one.reason for one in members if one.reason and Reason(one.job.reason).is_never)

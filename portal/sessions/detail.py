@@ -81,7 +81,7 @@ class SessionDetail:
             return f"The session is not ready. {self.explainer.explain(self.job).sentence}"
         if not self.is_ready:
             why = f"The session is not ready{f': {self.reason}' if self.reason else ''}."
-            return f"{why} {what_to_do(self.job, self.lease)}".strip()
+            return f"{why} {what_to_do(self.job, self.lease, self.job.cluster)}".strip()
         if not origin_of(self.session.pk):
             return (
                 "The session is ready, but nobody can open it because this portal has no host "

@@ -148,6 +148,7 @@ def _page(
     environment = draft.fields.environment or next(iter(choices.environments), "")
     context = form_context(draft, choices) | {
         "limits": limits,
+        "is_session": True,
         "kinds": [(kind, label, programs.get(kind) == []) for kind, label in Session.Kind.choices],
         "is_missing": installed is not None and environment not in installed,
         "installed": installed,

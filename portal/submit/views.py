@@ -143,7 +143,8 @@ def convert(request: UserRequest) -> HttpResponse:
         draft = draft.naming(foreign_files_of(choices.uploads.filter(digest=draft.fields.code_upload)))
     context = form_context(draft, choices) | {"source": source, "swap": True, "new_upload": new_upload}
     context["all_fields"] = moved or not {"name", "command"}.isdisjoint(draft.proposed)
-    context["scheduling"] = request.POST.get("page") == "schedule"
+    page = request.POST.get("page")
+    context |= {"scheduling": page == "schedule", "is_session": page == "session"}
     context |= _changes(draft, _cloned(request, request.POST.get("clone", "")))
     return render(request, "submit/converted.html", context)
 

@@ -189,7 +189,7 @@ def _retried(parameters: Parameters) -> str:
 
 
 def _failed(parameters: Parameters) -> str:
-    how = _how_it_failed(parameters)
+    how = f"Failed: {_how_it_failed(parameters)}" if parameters.get("message") else "Failed"
     if not (retries := parameters.get("retries")):
         return how
     if parameters["failures"] > retries:
@@ -248,7 +248,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.NOT_STARTED: "The GPUs were released before the job started",
     E.START_FAILED: "Could not be started: {message}",
     E.CLUSTER_SAID: "{message}",
-    E.SUCCEEDED: lambda found: found.get("message") or "Succeeded",
+    E.SUCCEEDED: _more("Succeeded", "message"),
     E.RETRIED: _retried,
     E.RESUMED: "Resumed from {checkpoint}",
     E.FAILED: _failed,

@@ -20,6 +20,7 @@ from accounting.models import Membership, User
 from portal.models import Scope
 from portal.sessions.visits import Admitted, Barred, admit, enter, invite
 from portal.tokens.actions import create_token
+from scheduling.backends.base import Phase
 from scheduling.jobs.secrets import create_secret
 from scheduling.models import Job, Lease, Session
 from scheduling.sessions.actions import note_use, start_session, stop_session
@@ -191,6 +192,38 @@ def test_a_command_without_its_program_is_refused_at_its_field(lab: World, brows
     assert sent.status_code == 422
     assert "no-such-lab is not installed" in sent.context["draft"].problems["command"]
     assert not Session.objects.exists()
+
+
+def test_the_form_has_no_field_for_the_one_worker_unless_the_yaml_asks_for_more(
+    lab: World, browser_of: Browser
+) -> None:
+    browser = browser_of(lab.people.bob)
+    html = browser.get(reverse("session_new")).content.decode()
+    assert '<label for="workers">' not in html
+    assert '<label for="gpus_per_worker">GPUs</label>' in html
+    edited = {"page": "session", "yaml": "name: n\ncommand: serve\nport: 8000\n", "agreed": ""}
+    convert = f"{reverse('convert_spec')}?from=yaml"
+    assert '<label for="workers">' not in browser.post(convert, edited).content.decode()
+    edited["yaml"] += "workers: 2\n"
+    assert '<label for="workers">' in browser.post(convert, edited).content.decode()
+
+
+def test_the_job_page_of_a_session_speaks_of_its_port_and_of_no_steps(
+    lab: World, browser_of: Browser
+) -> None:
+    session = begin(lab)
+    lab.fill()
+    lab.carry_out()
+    lease, page = lab.lease(session.job), reverse("job", args=[session.pk])
+    lab.see(lease, Phase.RUNNING, address="127.0.0.1:20009", why_not_ready="port 20009: Connection refused")
+    html = browser_of(lab.people.bob).get(page).content.decode()
+    assert "The program is not ready: port 20009: Connection refused. The program must listen on" in html
+    for words in ("Speed by GPU type", ">Progress<", "reports no progress"):
+        assert words not in html
+    Job.objects.filter(pk=session.pk).update(steps_done=7)
+    html = browser_of(lab.people.bob).get(page).content.decode()
+    assert "7 completed steps" in html
+    assert ">Progress<" in html
 
 
 def test_the_page_leads_in_warns_keeps_and_stops(lab: World, browser_of: Browser) -> None:

@@ -131,7 +131,7 @@ def test_a_failed_program_waits_and_starts_again_until_no_retry_is_left(lab: Wor
     job = fail(lab, restart(lab, job))
     assert (job.state, job.failures, job.exit_code) == (Job.State.FAILED, 3, 1)
     said = text_of(job.events.get(code=EventCode.FAILED))
-    assert said == "exited with code 1; no retry is left (2 of 2 used)"
+    assert said == "Failed: exited with code 1; no retry is left (2 of 2 used)"
     assert [lease.end_reason for lease in job.leases.order_by("epoch")] == [Lease.End.FAILED] * 3
 
 
@@ -140,7 +140,7 @@ def test_only_the_listed_exit_codes_are_retried(lab: World) -> None:
     assert job.state == Job.State.SUSPENDED
     job = fail(lab, restart(lab, job), 1)
     assert (job.state, job.exit_code) == (Job.State.FAILED, 1)
-    assert text_of(job.events.last()) == "exited with code 1; this exit code is not retried"
+    assert text_of(job.events.last()) == "Failed: exited with code 1; this exit code is not retried"
 
 
 @pytest.mark.parametrize("end", [End.LOST, End.START_FAILED, End.STOPPED])
