@@ -97,7 +97,7 @@ PAGES: dict[str, range] = {
     # Three of these read the holders, the last rounds and the sizes; one reads the teams of the filter.
     "cluster": up_to(13),
     "cluster_consumers": up_to(12),
-    "share": up_to(11),
+    "share": up_to(12),
     "share_anomalies": up_to(12),
     "trades": up_to(24),
     "usage": up_to(13),
@@ -105,7 +105,7 @@ PAGES: dict[str, range] = {
     "usage_idle": up_to(12),
     "usage_fairness": up_to(17),
     "usage_capacity": up_to(13),
-    "admin_tenants": up_to(7),
+    "admin_tenants": up_to(8),
     "admin_users": up_to(9),
     "admin_locks": up_to(5),
     "admin_generations": up_to(7),

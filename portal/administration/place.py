@@ -13,6 +13,7 @@ from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
 
 from accounting.access.permissions import may
+from accounting.limits.temporary_tickets import ticket_ends
 from accounting.models import Tenant
 from accounting.models.tenants import TenantQuerySet
 from portal.access import View, managed, posted_from
@@ -118,6 +119,7 @@ def show_part(
         "part": LABELS[part],
         "tabs": place.tabs(tenant, part),
         "branch": share_of(tenant),
+        "ticket_ends": ticket_ends([tenant]).get(tenant.pk, []),
     }
     if place.is_admin:
         shared["team_effect"] = (effect_of_restoring if tenant.archived_at else effect_of_archiving)(tenant)

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 
 from accounting import actions
 from accounting.actions.tenants import check_tickets
+from accounting.limits.temporary_tickets import ticket_ends
 from accounting.models import Tenant
 from portal.access import permitted, posted_from
 from portal.administration.place import SETTINGS, Place, of_team, posted_to, show_part
@@ -35,7 +36,9 @@ from scheduling.shares.snapshot import Change
 
 def tenants_page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
     sort = SORTING.chosen(request.GET)
-    branches = [(one, TicketsForm(one.tenant).or_posted(posted)) for one in read_tree(sort)]
+    tree = read_tree(sort)
+    ends = ticket_ends([one.tenant for one in tree])
+    branches = [(one, TicketsForm(one.tenant).or_posted(posted), ends.get(one.tenant.pk, [])) for one in tree]
     new_team = NewTeam().or_posted(posted)
     context = {
         "tab": "tenants",

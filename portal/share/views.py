@@ -16,6 +16,7 @@ from accounting.access.visibility import visible_ids
 from accounting.core.name_order import by_name, in_order
 from accounting.core.numbers import read_key
 from accounting.core.prepared import Prepared
+from accounting.limits.temporary_tickets import ticket_ends
 from accounting.models import Generation, ReportSubscription, Tenant, User
 from accounting.models.tenants import ids_with_role, visible_tenants
 from accounting.reports.trade_totals import booked_trades
@@ -72,6 +73,7 @@ def _shared(request: UserRequest, tenant: Tenant, visible: list[Tenant], cluster
     return {
         "tenant": tenant,
         "limits": limits_in_force(tenant),
+        "ticket_ends": ticket_ends([tenant]).get(tenant.pk, []),
         "may_limit": may_limit(request.user, tenant),
         "periods": PERIODS,
         "period": period,

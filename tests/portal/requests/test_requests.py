@@ -13,8 +13,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounting.actions.requests import ask
+from accounting.core.clock import now_from_database
 from accounting.models import AuditEvent, Quota, Request, Tenant, User
 from portal.administration.trail import entries
+from scheduling.grants import approve_request
 from tests.portal.scene import Scene
 
 LIMIT = {
@@ -72,6 +74,24 @@ def test_a_manager_asks_and_an_operator_grants_until_some_time(scene, browser_of
     }[kind]()
     more = alice.post(f"/requests/{request.pk}/extend/", {"reason": "one week", "until": ""})
     assert (more.status_code, Request.objects.latest("pk").kind) == (302, "extension")
+
+
+def test_pages_say_until_when_a_team_has_its_tickets(scene: Scene, browser_of) -> None:
+    people = scene.people
+    ends = now_from_database() + timedelta(days=3)
+    asked = ask(
+        actor=people.alice, tenant=people.astro, kind="tickets", reason="paper", wanted={"tickets": 300}
+    )
+    former = people.astro.tickets
+    approve_request(actor=people.olga, request=asked, until=ends)
+    said = re.compile(rf"until <time [^>]*>[^<]*</time>(</a>)?, then {former}\b")
+    for who, path in (
+        (people.alice, "/team/astro/"), (people.ada, "/admin/tenants/astro/"), (people.ada, "/admin/tenants/"),
+        (people.bob, "/share/?team=astro"),
+    ):  # fmt: skip
+        page = browser_of(who).get(path).content.decode()
+        assert said.search(page), path
+        assert (f'href="/requests/{asked.pk}/"' in page) == (who != people.bob)
 
 
 def test_an_operator_sees_what_it_would_do_changes_it_or_says_no(scene: Scene, browser_of) -> None:

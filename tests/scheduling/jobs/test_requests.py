@@ -28,6 +28,7 @@ from accounting.actions.requests import ask, decline_request, withdraw_request
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.wording import exact
+from accounting.limits.temporary_tickets import ticket_ends
 from accounting.models import AuditEvent, Mail, Membership, Quota, Request, Tenant, User
 from accounting.notifications import mail
 from accounting.notifications.outbox import MOST_ATTEMPTS
@@ -406,6 +407,34 @@ def test_the_end_of_a_grant_takes_back_only_what_it_set(cast: Cast, kind: str, d
             case "disturb":
                 ends.disturb(data)
         assert ends.found == ends.expected
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from([None, 1, 2, 3, 4, "by hand"])), max_size=6))
+def test_the_coming_ends_of_tickets_are_those_that_happen(cast: Cast, steps: list) -> None:
+    """Grants of 1 to 3 tickets that end after some hours or never, and tickets set by hand, in any order."""
+    Request.objects.all().delete()
+    Tenant.objects.filter(pk=cast.astro.pk).update(tickets=100)
+    for value, hours in steps:
+        if hours == "by hand":
+            set_tickets(actor=cast.ada, tenant=cast.astro, tickets=value)
+            continue
+        granted(cast, ends=hours and timedelta(hours=hours), wanted={"tickets": value})
+    cast.astro.refresh_from_db()
+    told = ticket_ends([cast.astro, cast.bio])
+    assert cast.bio.pk not in told
+    coming = {one.request: one.after for one in told.get(cast.astro.pk, [])}
+    assert [one.at for one in told.get(cast.astro.pk, [])] == sorted(
+        one.at for one in told.get(cast.astro.pk, [])
+    )
+    for request in Request.objects.in_force().exclude(ends_at=None).order_by("ends_at", "pk"):
+        before = tickets(cast)
+        run_out(request)
+        assert tickets(cast) == coming.get(request.pk, before)
 
 
 def test_a_hand_that_sets_the_same_means_it_to_stay(cast: Cast) -> None:
