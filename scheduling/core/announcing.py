@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 from django.db import transaction
-from django.db.models import CharField, Exists, OuterRef, Q, Value
-from django.db.models.functions import Cast, Concat
+from django.db.models import CharField, Exists, OuterRef, Q, Subquery, Value
+from django.db.models.functions import Cast, Concat, Now, TruncDay
 
 from accounting.core.clock import now_from_database
 from accounting.core.wording import counted
@@ -14,35 +15,71 @@ from accounting.models import Membership, NotificationEvent, NotificationRule
 from accounting.models.notifications import USUAL_WAIT, WAITS, EventKind
 from accounting.notifications.events import announce, announce_all
 from scheduling.core.event_texts import minutes_or_hours
-from scheduling.models import Job, Service, ServiceRevision, Sweep
+from scheduling.models import Job, Schedule, ScheduleRun, Service, ServiceRevision, Sweep
 
 MOST_WAITS = 500  # events in one transaction; the next run of the task continues
 
 
-def quoted(work: Job | Sweep | Service) -> str:
+def quoted(work: Job | Schedule | Service | Sweep) -> str:
     """Returns a name as a sentence has it, because names are words too, such as "never opens"."""
     return f"“{work.name}”"
 
 
-def event_of_end(job: Job, said: str) -> NotificationEvent | None:
-    """Returns the unsaved event that says how a job ended. None for a replica, which its service replaces.
+def events_of_ends(ended: Sequence[tuple[Job, str]]) -> list[NotificationEvent]:
+    """Returns the unsaved events that say how jobs ended, without those of replicas, which their services replace.
 
-    `said`: the sentence in the job's history. Reads only columns of the job itself.
+    `ended`: pairs of a job and the sentence in its history. Reads the schedules of jobs that are runs of one, in one
+    query, and otherwise only columns of the jobs themselves.
     """
-    if job.kind == Job.Kind.REPLICA:
-        return None
+    told = [(job, said) for job, said in ended if job.kind != Job.Kind.REPLICA]
+    runs = _scheduled_runs([job.pk for job, _ in told if not (job.sweep_id or job.pipeline_id)])
+    return [_event_of_end(job, said, runs.get(job.pk)) for job, said in told]
+
+
+def _scheduled_runs(jobs: list[int]) -> dict[int, ScheduleRun]:
+    """Returns the run of a schedule for which each job was submitted, by job id.
+
+    `worked`: the id of the schedule's last run of this day (UTC) whose job succeeded, or None.
+    """
+    if not jobs:
+        return {}
+    today = ScheduleRun.objects.filter(
+        schedule=OuterRef("schedule"), due_at__gte=TruncDay(Now(), tzinfo=UTC), job__state=Job.State.SUCCEEDED
+    )
+    runs = ScheduleRun.objects.filter(job__in=jobs).select_related("schedule")
+    found = runs.annotate(worked=Subquery(today.order_by("-due_at", "-pk").values("pk")[:1]))
+    return {run.job_id: run for run in found if run.job_id is not None}
+
+
+def _event_of_end(job: Job, said: str, run: ScheduleRun | None) -> NotificationEvent:
+    """Returns the unsaved event that says how a job ended, as a run of a schedule if it is one.
+
+    A schedule whose runs fail one after another is announced once a day, because its next runs say nothing new.
+    """
     is_failed = job.state == Job.State.FAILED
+    how = "failed" if is_failed else job.get_state_display().lower()
+    key, title, path = f"job:{job.pk}:ended", f"{quoted(job)} {how}", page_of(job)
+    if run is not None:
+        schedule = run.schedule
+        of = f"of the schedule {quoted(schedule)}"
+        title = f"A run {of} {how}" if job.name == schedule.name else f"{quoted(job)}, a run {of}, {how}"
+        if is_failed and job.ended_at:
+            key = f"schedule:{schedule.pk}:failed:{job.ended_at.astimezone(UTC).date()}:{run.worked or ''}"  # type: ignore[attr-defined]  # annotated
+            path = f"/schedules/{schedule.pk}/"
+            said = (
+                f"{said.rstrip('.')} (job {job.pk}). If the next runs fail too, this is announced once a day."
+            )
     return NotificationEvent.about(
         EventKind.JOB_FAILED if is_failed else EventKind.JOB_ENDED,
-        f"job:{job.pk}:ended",
+        key,
         tenant_id=job.tenant_id,
         concerns=[] if job.sweep_id else [job.owner_id],
         actor_name=str(job.end_detail.get("user") or "") if job.end_code else "",
         job_id=job.pk,
         is_part=job.sweep_id is not None,
-        title=f"{quoted(job)} {'failed' if is_failed else job.get_state_display().lower()}",
+        title=title,
         text=said,
-        path=page_of(job),
+        path=path,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from accounting.core.bulk import insert_rows, update_rows
 from accounting.notifications.events import announce_all
 from scheduling.core import pubsub
-from scheduling.core.announcing import event_of_end
+from scheduling.core.announcing import events_of_ends
 from scheduling.core.enqueue import wake_pipeline, wake_service, wake_sweep
 from scheduling.core.event_texts import sentence_of
 from scheduling.leases.lifecycle import Event, next_state
@@ -84,8 +84,7 @@ class History:
         """Writes all collected changes and entries. After the transaction commits, notifies open pages."""
         update_rows(self._jobs.values(), sorted(self._fields))
         insert_rows(self._events)
-        ends = (event_of_end(job, sentence_of(said)) for job, said in self._ended)
-        announce_all(event for event in ends if event is not None)
+        announce_all(events_of_ends([(job, sentence_of(said)) for job, said in self._ended]))
         topics: dict[str, None] = {}
         for service_id in {job.service_id for job in self._jobs.values() if job.service_id}:
             wake_service(service_id)
