@@ -54,6 +54,12 @@ class JobDraft:
         self._sources[field] = source
         self.report.add(fate, source, field, text or "Taken over.")
 
+    def put_without_covering(self, field: str, value: Any, source: str, text: str) -> None:
+        """Sets a field from others inside `source`, which still need a line that says what became of them."""
+        self.spec[field] = value
+        self._sources[field] = source
+        self.report.remark(Fate.MAPPED, source, field, text)
+
     def name(self, value: str, source: str) -> None:
         """Sets the name. Characters that names must not have become blanks."""
         plain = " ".join("".join(char if char.isprintable() else " " for char in value).split())[:120].strip()

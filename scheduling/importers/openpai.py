@@ -9,29 +9,23 @@ from decimal import Decimal
 from typing import Any
 
 from scheduling.importers import credentials, retries
-from scheduling.importers.commands import HOSTS, put_command, used_in
+from scheduling.importers.commands import put_command
 from scheduling.importers.documents import drop_each, fields_of, shown
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.environment import put_secret
 from scheduling.importers.fields import Fields
 from scheduling.importers.images import default_image, put_image
+from scheduling.importers.openpai_tasks import VARIABLE, Tasks, needs_roles
 from scheduling.importers.ports import put_port
 from scheduling.importers.reading import Source
 from scheduling.importers.report import Fate, Report, Work
 from scheduling.importers.resources import no_gpus, put_cpus, put_gpus
+from scheduling.importers.roles import Group, draft_of, join
 
 EXPRESSION = re.compile(r"<%\s*\$(\w+)((?:\.[\w-]+|\[\d+\])*)\s*%>", re.ASCII)
 MIB = 2**20
-FAILS = "A job fails as soon as one of its workers fails, and succeeds when all have ended."
-# By variable that OpenPAI sets, the shell expression for its value.
-GIVEN = {
-    "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": '"$RANK"',
-    "PAI_TASK_INDEX": '"$RANK"',
-    "PAI_CURRENT_CONTAINER_IP": '"$(hostname -i | cut -d " " -f 1)"',
-    "PAI_JOB_NAME": '"$FAIRLOT_JOB_ID"',
-    "PAI_WORK_DIR": '"$PWD"',
-    "PAI_USER_NAME": '"$LOGNAME"',
-}
+FAILS = "A job fails as soon as one of its workers fails, and succeeds when all have succeeded."
+SUCCEEDS = "A job succeeds when all its workers have succeeded."
 IN_JOB = {
     "type": "This is a job.", "version": "The version of a component has no effect.",
     "contributor": "The contributor has no effect.", "description": "A description has no effect.",
@@ -53,6 +47,24 @@ class Role:
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
 
+    @property
+    def count(self) -> int:
+        number = self.fields.whole("instances", 1)
+        return 1 if number is None else number
+
+    @property
+    def gpus(self) -> int | None:
+        return self.fields.section("resourcePerInstance").whole("gpu")
+
+    @property
+    def ports(self) -> list[str]:
+        return list(self.fields.section("resourcePerInstance", "ports"))
+
+    @property
+    def script(self) -> str:
+        """Returns the commands as they are written, with their expressions."""
+        return "\n".join([*self.before, *self.fields.texts("commands"), *self.after])
+
 
 def recognise(source: Source) -> bool:
     return any(
@@ -62,7 +74,8 @@ def recognise(source: Source) -> bool:
 
 
 def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
-    """Returns a job for each task role."""
+    """Returns a job, whose roles are the task roles. Task roles that cannot be one job, and do not need each other,
+    become jobs."""
     works: list[Work] = []
     for fields in fields_of(source, report):
         works += _job(fields, report, known)
@@ -74,16 +87,15 @@ def _job(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     roles = [_role(name, fields, parts) for name in fields.section("taskRoles")]
     if not roles:
         report.refused_at(fields.at("taskRoles"), "The job has no task roles.")
+    for role in roles:
+        if role.count < 1:
+            report.refused_at(
+                role.fields.at("instances"), "A task role has at least one instance.", "workers"
+            )
     drop_each(fields, IN_JOB)
     works: list[Work] = []
-    counts = {role.name: role.fields.whole("instances", 1) or 1 for role in roles}
-    for role in roles:
-        works += _task_role(role, counts, fields, report, known)
-    if len(roles) > 1:
-        report.remark(
-            Fate.APPROXIMATED, fields.at("taskRoles"), "",
-            "Each task role becomes a job of its own. They do not start together, and do not know each other's hosts.",
-        )  # fmt: skip
+    if roles and not report.refused:
+        works = _works(roles, fields, report, known)
     for one in parts.values():
         drop_each(one, dict.fromkeys(one, "This has an effect only where a task role refers to it."))
     for name in ("parameters", "secrets"):
@@ -92,6 +104,79 @@ def _job(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     _extras(fields.section("extras"), report)
     drop_each(fields, {"deployments": "Only the deployment that defaults names is used."})
     return works
+
+
+def _works(roles: Sequence[Role], fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
+    held = {role.gpus for role in roles if role.gpus != 0}
+    if len(roles) > 1 and len(held) > 1:
+        return _apart(roles, fields, report, known)
+    draft = JobDraft(report, known_generations=known)
+    draft.name(fields.text("name") or "openpai-job", fields.at("name"))
+    (first, *others) = roles
+    if not others and not needs_roles(first.script, first.name, first.count):
+        _put(first, draft, tasks=_tasks(first, roles, None))
+        if "instances" in first.fields:
+            draft.put("workers", first.count, first.fields.at("instances"), "Each instance becomes a worker.")
+        _completion(first, draft, is_only=True)
+        retries.put_whole(fields, "jobRetryCount", draft)
+        return draft.finish()
+    _put_roles(roles, draft, without_gpus=not held)
+    retries.put_whole(fields, "jobRetryCount", draft)
+    return draft.finish()
+
+
+def _put_roles(roles: Sequence[Role], draft: JobDraft, *, without_gpus: bool) -> None:
+    """Sets the fields of a job whose roles are the task roles. If none requests GPUs, those of the first one get one
+    each."""
+    names = {role.name: Group(role.name, role.count, role.fields.path).role for role in roles}
+    groups = []
+    for at, role in enumerate(roles):
+        own = draft_of(draft, at)
+        _put(role, own, tasks=_tasks(role, roles, names), may_lack_gpus=at > 0 or not without_gpus)
+        draft.report.mapped(
+            role.fields.at("instances" if "instances" in role.fields else "commands"),
+            f"roles[{at}].workers",
+            f"{role.count} of the workers are {role.name}.",
+        )
+        ends = _completion(role, own, is_only=len(roles) == 1)
+        groups.append(Group(role.name, role.count, role.fields.path, own.spec, ends_job=ends))
+    join(groups, draft, "Each task role is a role of the job. All start together.")
+
+
+def _apart(roles: Sequence[Role], fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
+    """Returns a job for each task role. Refuses those whose commands need the hosts of others."""
+    works: list[Work] = []
+    name = fields.text("name") or "openpai-job"
+    for role in roles:
+        others = [one.name for one in roles if one is not role]
+        for other in others:
+            if any(re.search(rf"_{re.escape(other)}(?:_|$)", one) for one in VARIABLE.findall(role.script)):
+                report.refused_at(
+                    role.fields.at("commands"),
+                    f"The commands need the hosts of the task role {shown(other)}, so both must be roles of one job."
+                    " Roles with GPUs have the same number of GPUs for each worker.",
+                    "roles",
+                )
+        draft = JobDraft(report, known_generations=known)
+        draft.name(f"{name}-{role.name}", fields.at("name"))
+        if "instances" in role.fields:
+            draft.put("workers", role.count, role.fields.at("instances"), "Each instance becomes a worker.")
+        _put(role, draft, tasks=_tasks(role, [role], None))
+        _completion(role, draft, is_only=True)
+        retries.put_whole(fields, "jobRetryCount", draft)
+        works += draft.finish()
+    report.remark(
+        Fate.APPROXIMATED, fields.at("taskRoles"), "",
+        "The task roles have different numbers of GPUs for each instance, so each becomes a job of its own. They do not"
+        " start together, and do not know each other's hosts.",
+    )  # fmt: skip
+    return works
+
+
+def _tasks(role: Role, roles: Sequence[Role], names: Mapping[str, str] | None) -> Tasks:
+    return Tasks(
+        role.name, {one.name: one.count for one in roles}, {one.name: one.ports for one in roles}, names
+    )
 
 
 def _role(name: str, fields: Fields, parts: Mapping[str, Fields]) -> Role:
@@ -118,33 +203,47 @@ def _role(name: str, fields: Fields, parts: Mapping[str, Fields]) -> Role:
     return role
 
 
-def _task_role(
-    role: Role, counts: Mapping[str, int], fields: Fields, report: Report, known: Sequence[str]
-) -> list[Work]:
+def _put(role: Role, draft: JobDraft, *, tasks: Tasks, may_lack_gpus: bool = False) -> None:
+    """Sets the fields that the workers of a task role have."""
     section = role.fields
-    draft = JobDraft(report, known_generations=known)
-    name = fields.text("name") or "openpai-job"
-    draft.name(name if len(counts) == 1 else f"{name}-{role.name}", fields.at("name"))
-    if (instances := section.whole("instances")) is not None:
-        draft.put("workers", instances, section.at("instances"), "Each instance becomes a worker.")
-    _resources(section, draft)
-    _image(role, fields, draft)
-    _types(fields, role, draft)
-    _command(role, counts, draft)
+    _resources(section, draft, may_lack_gpus=may_lack_gpus)
+    _image(role, role.root, draft)
+    _types(role.root, role, draft)
+    _command(role, tasks, draft)
     retries.put_whole(section, "taskRetryCount", draft)
-    retries.put_whole(fields, "jobRetryCount", draft)
-    drop_each(section.section("completion"), dict.fromkeys(section.section("completion"), FAILS))
-    drop_each(section, {
-        "completion": FAILS,
-        **dict.fromkeys(("data", "script", "output"), "Fairlot fetches nothing. The command must do it."),
-    })  # fmt: skip
-    return draft.finish()
+    drop_each(section, dict.fromkeys(
+        ("data", "script", "output"), "Fairlot fetches nothing. The command must do it.",
+    ))  # fmt: skip
 
 
-def _resources(section: Fields, draft: JobDraft) -> None:
+def _completion(role: Role, draft: JobDraft, *, is_only: bool) -> bool:
+    """Says what became of the policy of a task role. Returns whether the end of its workers ends the job."""
+    policy, report = role.fields.section("completion"), draft.report
+    failed, succeeded = policy.whole("minFailedInstances"), policy.whole("minSucceededInstances")
+    if failed == 1:
+        report.mapped(policy.at("minFailedInstances"), "", "A job fails as soon as one of its workers fails.")
+    ends = False
+    if succeeded is not None and succeeded > 0:
+        ends, source = not is_only, policy.at("minSucceededInstances")
+        said = "The job ends when all workers of this role have succeeded." if ends else SUCCEEDS
+        if succeeded < role.count:
+            report.approximated(source, "ends_job" if ends else "", f"{said} Fewer do not end it.")
+        else:
+            report.mapped(source, "ends_job" if ends else "", said)
+    elif "minSucceededInstances" in policy:
+        report.mapped(policy.at("minSucceededInstances"), "", SUCCEEDS)
+    drop_each(policy, dict.fromkeys(policy, FAILS))
+    return ends
+
+
+def _resources(section: Fields, draft: JobDraft, *, may_lack_gpus: bool) -> None:
+    """Sets the resources of a worker. `may_lack_gpus`: whether other workers of the job have GPUs."""
     resources = section.section("resourcePerInstance")
     gpus = resources.whole("gpu")
-    if gpus is None:
+    if may_lack_gpus and gpus == 0:
+        draft.spec["gpus_per_worker"] = 0
+        draft.report.mapped(resources.at("gpu"), "gpus_per_worker")
+    elif gpus is None:
         no_gpus(draft)
     else:
         put_gpus(draft, gpus, resources.at("gpu"))
@@ -158,10 +257,11 @@ def _resources(section: Fields, draft: JobDraft) -> None:
         if number >= 1024:
             put_port(draft, number, ports.at(label))
         else:
-            draft.report.dropped(
-                ports.at(label),
-                "OpenPAI would choose ports of the node. Workers reach all ports of each other.",
-            )
+            draft.report.approximated(
+                ports.at(label), "command",
+                "OpenPAI would choose a port of the node. Commands that ask for it get the port at which the worker may"
+                " listen.",
+            )  # fmt: skip
     options = section.section("extraContainerOptions")
     if (shm := options.whole("shmMB")) is not None:
         draft.amount("shm", shm * MIB, options.at("shmMB"))
@@ -194,33 +294,18 @@ def _types(fields: Fields, role: Role, draft: JobDraft) -> None:
             draft.generations([section.text(name)], section.at(name))
 
 
-def _command(role: Role, counts: Mapping[str, int], draft: JobDraft) -> None:
+def _command(role: Role, tasks: Tasks, draft: JobDraft) -> None:
     source = role.fields.at("commands")
     lines = [*role.before, *role.fields.texts("commands"), *role.after]
     script = "\n".join(_filled(one, role, source, draft) for one in lines)
-    others = [name for name in counts if name != role.name]
-    for other in others:
-        if re.search(
-            rf"PAI_(?:TASK_ROLE|HOST_IP|PORT_LIST|{re.escape(other)})\w*{re.escape(other)}",
-            script,
-            flags=re.ASCII,
-        ):
-            draft.report.refused_at(
-                source, f"The commands need the hosts of the task role {shown(other)}. Workers of different roles"
-                    f" cannot be"
-                " one job.", "command",
-            )  # fmt: skip
-            return
-    given = dict(GIVEN)
-    given[f"PAI_TASK_ROLE_{role.name}_HOST_LIST"] = HOSTS
-    given[f"PAI_TASK_ROLE_TASK_COUNT_{role.name}"] = '"$WORLD_SIZE"'
-    given[f"PAI_HOST_IP_{role.name}_0"] = '"$MASTER_ADDR"'
-    given[f"PAI_{role.name}_0_PORT"] = '"$MASTER_PORT"'
-    given[f"PAI_PORT_LIST_{role.name}_0"] = '"$MASTER_PORT"'
-    given = {name: text for name, text in given.items() if re.fullmatch(r"\w+", name, re.ASCII)}
+    given, missing = tasks.given(script)
     put_command(draft, script, source, given=given)
-    for name in dict.fromkeys(re.findall(r"\bPAI_\w+", script, flags=re.ASCII)):
-        if not used_in(name, given):
+    for name, why in missing:
+        if why:
+            draft.report.refused_at(
+                f"{source}: ${shown(name)}", f"{why}. Write the value instead.", "command"
+            )
+        else:
             draft.report.remark(
                 Fate.DROPPED, f"{source}: ${shown(name)}", "command", "This variable is not set."
             )

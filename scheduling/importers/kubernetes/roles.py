@@ -5,7 +5,6 @@ If they differ in their command alone, the command of the job asks for the rank.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,33 +14,11 @@ from scheduling.importers.fields import Fields
 from scheduling.importers.kubernetes import commands
 from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.kubernetes.pods import PodTemplate, has_gpus
-from scheduling.importers.report import Fate, Report
+from scheduling.importers.report import Fate
+from scheduling.importers.roles import Group, draft_of, join
 
-# Fields of containers in which roles may differ, and fields of a job that roles have themselves.
+# Fields of containers in which roles may differ.
 OF_ROLES = ("image", "env", "resources")
-OWN = {"command", "environment", "variables", "cpu", "memory", "gpus_per_worker"}
-
-
-class RoleReport(Report):
-    """Adds lines about a role to the report of its job."""
-
-    def __init__(self, report: Report, at: int) -> None:
-        super().__init__()
-        self._whole, self._at = report, at
-
-    def add(self, fate: Fate, source: str, target: str, text: str) -> None:
-        inside = target.partition(".")[0] in OWN
-        self._whole.add(fate, source, f"roles[{self._at}].{target}" if inside else target, text)
-
-    def remark(self, fate: Fate, source: str, target: str, text: str) -> None:
-        self._whole.remark(fate, source, target, text)
-
-    def covers(self, path: str) -> bool:
-        return self._whole.covers(path)
-
-    @property
-    def refused(self) -> bool:
-        return self._whole.refused
 
 
 @dataclass(frozen=True)
@@ -115,13 +92,12 @@ def put_as_roles(
     With `mpi`, the command of the job is that of the role that ends it, and pods without a command wait for mpirun.
     """
     report = draft.report
-    lead = next((role for role in used if _holds_gpus(role)), None)
-    if lead is None:
+    if not any(_holds_gpus(role) for role in used):
         report.refused_at(used[0].counted_at, "No pod requests GPUs. At least one role must.", "roles")
         return
-    found = []
+    found: list[Group] = []
     for at, role in enumerate(used):
-        own = JobDraft(RoleReport(report, at), known_generations=draft.known)
+        own = draft_of(draft, at)
         if not _holds_gpus(role):
             own.spec["gpus_per_worker"] = 0
             if all_train:
@@ -143,15 +119,9 @@ def put_as_roles(
         report.mapped(
             role.counted_at, f"roles[{at}].workers", f"{role.count} of the workers are {role.name}."
         )
-        found.append((role, own.spec, waits))
-    _share(found, draft)
-    entries = [_entry(role, spec, waits=waits, lead=lead) for role, spec, waits in found]
-    of_lead = next(spec for role, spec, _ in found if role is lead)
-    of_job = next((spec for role, spec, _ in found if mpi and role.ends_job), of_lead)
-    for name, spec in (("environment", of_lead), ("gpus_per_worker", of_lead), ("command", of_job)):
-        if name in spec:
-            draft.spec[name] = spec[name]
-    draft.put("roles", entries, lead.template.path, "The pods differ, so each kind of them is a role.")
+        found.append(Group(role.name, role.count, role.template.path, own.spec, role.ends_job, waits))
+    launcher = next((one for one in found if mpi and one.ends_job), None)
+    join(found, draft, "The pods differ, so each kind of them is a role.", command_of=launcher)
 
 
 def _serves_ssh(container: Fields) -> bool:
@@ -161,41 +131,6 @@ def _serves_ssh(container: Fields) -> bool:
 
 def _holds_gpus(role: Role) -> bool:
     return any(has_gpus(one) for one in role.template.section("spec").sections("containers"))
-
-
-def _entry(role: Role, spec: dict[str, Any], *, waits: bool, lead: Role) -> dict[str, Any]:
-    """Returns the item of the field `roles`."""
-    plain = re.sub(r"[^a-z0-9]+", "-", role.name.lower()).strip("-")[:20].strip("-")
-    own: dict[str, Any] = {name: spec[name] for name in ("variables", "cpu", "memory") if name in spec}
-    if role is not lead and spec.get("gpus_per_worker") == 0:
-        own["gpus_per_worker"] = 0
-    elif "gpus_per_worker" in spec:
-        own["gpus_per_worker"] = spec["gpus_per_worker"]
-    if not waits and "command" in spec:
-        own["command"] = spec["command"]
-    if "environment" in spec:
-        own["environment"] = spec["environment"]
-    name = plain if plain[:1].isalpha() else f"role-{plain}"[:20]
-    return {"name": name, "workers": role.count} | own | ({"ends_job": True} if role.ends_job else {})
-
-
-def _share(found: Sequence[tuple[Role, dict[str, Any], bool]], draft: JobDraft) -> None:
-    """Sets the fields of the job in which roles cannot differ, from all of them. Refuses different values."""
-    for role, spec, _ in found:
-        for name in sorted(spec.keys() - OWN):
-            value, kept = spec[name], draft.spec.get(name)
-            if kept is None:
-                draft.spec[name] = value
-            elif isinstance(kept, list):
-                draft.spec[name] = kept + [one for one in value if one not in kept]
-            elif isinstance(kept, dict):
-                draft.spec[name] = kept | value
-            elif name == "time_limit_hours":
-                draft.spec[name] = min(kept, value)
-            elif kept != value:
-                draft.report.refused_at(
-                    role.template.path, f"{role.name} differs from other pods in the field {name}.", name
-                )
 
 
 def _alike(first: Role, role: Role, one: Fields, other: Fields, draft: JobDraft) -> bool:

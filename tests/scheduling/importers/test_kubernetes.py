@@ -285,7 +285,7 @@ def test_roles_share_their_volumes_and_cannot_differ_in_the_grace() -> None:
     first = of_gpus() | {"terminationGracePeriodSeconds": 10}
     second = of_gpus(image="other:1") | {"terminationGracePeriodSeconds": 20}
     found = converted(roles("PyTorchJob", "pytorchReplicaSpecs", first, second))
-    assert "Worker differs from other pods in the field checkpoint_grace_seconds" in refusals(found)
+    assert "Worker differs from other workers in the field checkpoint_grace_seconds" in refusals(found)
 
 
 def test_an_mpi_job_has_a_launcher_without_gpus_and_workers_that_wait_for_it() -> None:
