@@ -211,6 +211,8 @@ NAMES = {
     "PUT /secrets/{secret_id}": "replace_secret",
     "DELETE /secrets/{secret_id}": "delete_secret",
     "GET /volumes": "list_volumes",
+    "GET /audit": "list_audit_events",
+    "GET /audit/{form}": "export_audit_events",
     "GET /prices": "list_prices",
     "POST /prices": "set_price",
     "DELETE /prices/{price_id}": "remove_price",

@@ -9,9 +9,9 @@ from typing import Self
 from django.utils import timezone
 
 from accounting.core.wording import unknown_choice
-from accounting.models.audit import AuditEventQuerySet
+from accounting.models.audit import AuditEventQuerySet, AuditFilter
 from portal.administration.verbs import WORK, Kind, verbs_of
-from portal.reports.periods import Query, read_date
+from portal.reports.periods import Query, read_date, read_zone
 
 NO_WORK, ALL = "", "all"
 
@@ -24,9 +24,11 @@ class EventFilter:
     kind: str = NO_WORK  # a Kind; NO_WORK: all but WORK; ALL
     actor: str = ""  # a part of the user name
     verb: str = ""
-    target: str = ""  # a part of the object's name
+    target: str = ""  # words in the object's name, or a part of the name of its team
+    text: str = ""  # words in names and values
     first: date | None = None
     last: date | None = None
+    zone: tzinfo = field(default_factory=timezone.get_current_timezone)
     problems: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -37,6 +39,7 @@ class EventFilter:
         if kind not in {NO_WORK, ALL, *Kind.values}:
             problems["kind"] = unknown_choice("kind", kind, Kind.values)
             kind = usual
+        zone = read_zone(query.get("zone", ""), timezone.get_current_timezone(), problems)
         first = read_date(query.get("from", ""), "from", None, problems)
         last = read_date(query.get("to", ""), "to", None, problems)
         if first and last and last < first:
@@ -49,32 +52,35 @@ class EventFilter:
             query.get("actor", "").strip()[:150],
             query.get("verb", "")[:60],
             query.get("target", "").strip()[:150],
+            query.get("q", "").strip()[:150],
             first,
             last,
+            zone,
             problems,
         )
 
     @property
     def is_narrow(self) -> bool:
         """Returns whether anything but the kind excludes changes."""
-        return any((self.actor, self.verb, self.target, self.first, self.last))
+        return any((self.actor, self.verb, self.target, self.text, self.first, self.last))
 
     def narrow(self, events: AuditEventQuerySet) -> AuditEventQuerySet:
-        """Returns the events that match. Days begin at midnight in the reader's time zone."""
+        """Returns the events that match. Days begin at midnight in the filter's zone, by default the reader's."""
         if self.kind == NO_WORK:
             events = events.exclude(verb__in=verbs_of(WORK))
         elif self.kind != ALL:
             events = events.filter(verb__in=verbs_of([self.kind]))
-        zone = timezone.get_current_timezone()
-        wanted: dict[str, object] = {
-            "actor_name__icontains": self.actor,
-            "verb": self.verb,
-            "target_name__icontains": self.target,
-            "at__gte": self.first and _midnight(self.first, zone),
-            "at__lt": self.last and _midnight(self.last + timedelta(days=1), zone),
-        }
-        return events.filter(**{name: value for name, value in wanted.items() if value})
+        return events.matching(
+            AuditFilter(
+                actor=self.actor,
+                verb=self.verb,
+                target=self.target,
+                text=self.text,
+                since=_midnight(self.first, self.zone),
+                until=_midnight(self.last and self.last + timedelta(days=1), self.zone),
+            )
+        )
 
 
-def _midnight(day: date, zone: tzinfo) -> datetime:
-    return datetime.combine(day, time(), zone)
+def _midnight(day: date | None, zone: tzinfo) -> datetime | None:
+    return None if day is None else datetime.combine(day, time(), zone)

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet, Value
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
@@ -24,6 +25,7 @@ from portal.access import permitted
 from portal.administration import verbs
 from portal.administration.event_filter import EventFilter
 from portal.administration.place import ADMINS, BUDGETS, LIMITS, MANAGERS, MEMBERS
+from portal.administration.trail_search import FORMS, trail_in_format
 from portal.administration.verbs import Kind
 from portal.user_request import UserRequest
 from scheduling.models import AdvanceReservation, JobTemplate, Pipeline, Schedule, Service, Sweep
@@ -268,5 +270,12 @@ def audit(request: UserRequest) -> HttpResponse:
         "filter": wanted,
         "kinds": Kind.choices,
         "verbs": verbs.choices(visible.order_by().values_list("verb", flat=True).distinct()),
+        "forms": FORMS,
     }
     return render(request, "administration/audit.html", context)
+
+
+@permitted("audit.read")
+@require_safe
+def export(request: UserRequest, form: str) -> HttpResponseBase:
+    return trail_in_format(request, request.user, form)

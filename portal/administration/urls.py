@@ -123,4 +123,5 @@ urlpatterns = [
     path("admin/settings/idle/", idle.of_all, name="admin_settings_idle"),
     path("admin/settings/idle/team/", idle.of_some_team, name="admin_settings_idle_team"),
     path("admin/audit/", trail.audit, name="admin_audit"),
+    path("admin/audit/<str:form>", trail.export, name="admin_audit_file"),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from portal.api.announcements.endpoints import router as announcements
 from portal.api.anomalies.endpoints import router as anomalies
+from portal.api.audit.endpoints import router as audit
 from portal.api.auth import Bearer, Session
 from portal.api.budgets.endpoints import router as budgets
 from portal.api.clusters.endpoints import router as clusters
@@ -96,6 +97,7 @@ ROUTERS = {
         trade_limits,
         anomalies,
         subscriptions,
+        audit,
     ),
     Scope.CLUSTER: (
         cluster,

@@ -19,11 +19,14 @@ from ninja.errors import ValidationError, ValidationErrorContext
 from ninja.operation import Operation
 from ninja.security.http import HttpBearer
 
+from portal.administration.trail_search import FORMS as OF_TRAIL
 from portal.api.problems import PROBLEM, unauthorized
 from portal.reports.formats import TYPES
 from portal.tokens.actions import find_token
-from scheduling.reports.exports import FORMS
+from scheduling.reports.exports import FORMS as OF_JOBS
 
+# The files that operations stream: by name, with their media types.
+STREAMED = {form: media_type for forms in (OF_JOBS, OF_TRAIL) for form, (_, media_type) in forms.items()}
 ERRORS = {
     400: "The request body is not valid JSON, or is not UTF-8 text.",
     401: "The call has neither a valid token nor a session.",
@@ -206,7 +209,7 @@ def _declare_files(operation: dict[str, Any]) -> None:
     for form in named.get("format", {}).get("enum", ()):
         content.setdefault(_media_type(TYPES[form]), TEXT if form == "csv" else FILE)
     for form in named.get("form", {}).get("enum", ()):
-        if form in FORMS:
+        if form in STREAMED:
             content.setdefault(
-                _media_type(FORMS[form][1]), TEXT if form != "jobs.json" else {"schema": {"type": "array"}}
+                _media_type(STREAMED[form]), TEXT if form != "jobs.json" else {"schema": {"type": "array"}}
             )

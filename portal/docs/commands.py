@@ -97,6 +97,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "fairlot announcement create 'Maintenance on Monday'",
     ),
     "admin_announcement": ("fairlot announcement withdraw {pk}",),
+    "admin_audit": (
+        "fairlot audit --object astro --kind members",
+        "fairlot audit --from 2026-11-01 --export csv > audit.csv",
+    ),
     "admin_generations": ("fairlot price list", "fairlot price set A100 2.50 --from 2027-01-01T00:00Z"),
     "admin_clusters": ("fairlot cluster list",),
     "notifications": ("fairlot notices", "fairlot notices --unread --read"),

@@ -120,7 +120,7 @@ HELP = {
     "admin_announcements": "operate#announce-something",
     "admin_announcement": "operate#announce-something",
     "announcement_dismiss": "operate#announce-something",
-    "admin_audit": "permissions",
+    "admin_audit": "operate#find-out-who-changed-what",
     "openapi-view": "jobs#call-the-api",
 }
 

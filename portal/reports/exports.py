@@ -56,13 +56,13 @@ def jobs_in_format(
     name = f"fairlot-{stem}-{period.in_a_name}.{ending}"
     rights = Rights(request, user, may_export, reader)
     return StreamingHttpResponse(
-        while_allowed(_sent(export_lines(form, selection)), rights),
+        while_allowed(pieces_sent(export_lines(form, selection)), rights),
         content_type=FORMS[form][1],
         headers={"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"},
     )
 
 
-async def _sent(pieces: Iterator[str]) -> AsyncIterator[str]:
+async def pieces_sent(pieces: Iterator[str]) -> AsyncIterator[str]:
     """Yields the pieces asynchronously. A worker thread computes the next piece only after the previous one was
     sent."""
     while (piece := await sync_to_async(lambda: next(pieces, None))()) is not None:

@@ -11,6 +11,7 @@ import yaml
 
 from accounting.core.clock import now_from_database
 from accounting.models import Membership, Price, Quota, Request
+from fairlot_client.client import Fairlot
 from scheduling.models import Job, Node, Schedule, Secret, Service
 from tests.portal.scene import Scene, with_a_session
 
@@ -303,3 +304,17 @@ def test_an_admin_plans_a_price_and_takes_it_back(scene: Scene, fairlot) -> None
     assert "Name a GPU type." in refused.stderr
     begun = Price.objects.filter(generation__name="V100").get().pk
     assert "has begun" in fairlot(ada, "price", "remove", begun).stderr
+
+
+def test_a_manager_reads_who_changed_what(scene: Scene, fairlot, monkeypatch) -> None:
+    alice = scene.people.alice
+    assert fairlot(alice, "team", "change", "astro", "bob", "--tickets", 7).exit_code == 0
+    shown = fairlot(alice, "audit", "--object", "Astro", "--kind", "members", "--by", "alice").stdout
+    assert "Changed a member" in shown
+    asked: list[object] = []
+    monkeypatch.setattr(
+        Fairlot, "export_audit_events", lambda self, *form, **query: asked.extend([*form, query]) or b""
+    )
+    assert fairlot(alice, "audit", "--action", "member.change", "--export", "jsonl").exit_code == 0
+    assert asked == ["audit.jsonl", {"verb": "member.change"}]
+    assert fairlot(scene.people.bob, "audit").exit_code == 4

@@ -103,6 +103,20 @@ class AttachedCluster(TypedDict):
     access: ClusterAccess | None
 
 
+class AuditEvent(TypedDict):
+    id: int
+    at: str
+    actor: str
+    verb: str
+    action: str
+    target_type: str
+    target_id: str
+    target: str
+    team: str | None
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
 class Bearing(TypedDict):
     tenant: str
     cost: str

@@ -2864,6 +2864,71 @@ def list_volumes() -> Call[list[answers.Volume]]:
     return Call("GET", "/volumes")
 
 
+def list_audit_events(
+    *,
+    actor: str | None = None,
+    kind: str | None = None,
+    verb: str | None = None,
+    target: str | None = None,
+    q: str | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+    before: int | None = None,
+    page_size: int | None = None,
+) -> Pages[answers.AuditEvent]:
+    """Returns one page of the changes that match, newest first.
+
+    Operators read all; managers those of their teams.
+
+    To get the next page, with older changes, set `before` to this page's `next`, which is null on the last page.
+    """
+    return Pages(
+        Call(
+            "GET",
+            "/audit",
+            query=given(
+                actor=actor,
+                kind=kind,
+                verb=verb,
+                target=target,
+                q=q,
+                from_=from_,
+                to=to,
+                zone=zone,
+                before=before,
+                limit=page_size,
+            ),
+        ),
+        "before",
+    )
+
+
+def export_audit_events(
+    form: Literal["audit.csv", "audit.jsonl"],
+    *,
+    actor: str | None = None,
+    kind: str | None = None,
+    verb: str | None = None,
+    target: str | None = None,
+    q: str | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    zone: str | None = None,
+) -> Call[bytes]:
+    """Streams all changes that match as CSV or as JSON lines, newest first.
+
+    Operators read all; managers those of their
+    teams.
+    """
+    return Call(
+        "GET",
+        filled("/audit/{form}", form=form),
+        query=given(actor=actor, kind=kind, verb=verb, target=target, q=q, from_=from_, to=to, zone=zone),
+        is_file=True,
+    )
+
+
 def list_prices() -> Call[list[answers.Price]]:
     """Returns the past, present and planned prices of all GPU types, of each the latest first.
 
@@ -3143,6 +3208,8 @@ class Operations:
     replace_secret = Method(replace_secret)
     delete_secret = Method(delete_secret)
     list_volumes = Method(list_volumes)
+    list_audit_events = PagedMethod(list_audit_events)
+    export_audit_events = Method(export_audit_events)
     list_prices = Method(list_prices)
     set_price = Method(set_price)
     remove_price = Method(remove_price)

@@ -331,6 +331,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "admin_cluster_policy_change": ADMINS_POSTED,
     "admin_cluster_policy_shadow": ADMINS_POSTED,
     "admin_audit": OPERATORS,
+    "admin_audit?q=super&target=astro&actor=ada&kind=members&from=2026-01-01&to=soon": OPERATORS,
+    "admin_audit_file": OPERATORS,
     "teams": MANAGER | {ALICE: 302},
     "team": MANAGER,
     "team_invitations": MANAGER,
@@ -426,6 +428,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:cluster_standalone_pods_at_old_path": API_POSTED,
     "api-1:cluster_detach": API_POSTED,
     "api-1:node_drain": API_OPERATORS,
+    "api-1:audit": API_MANAGER,
+    "api-1:audit_file": API_MANAGER,
     "api-1:prices": API_OPERATORS | {OLGA: 404},
     "api-1:price": API_POSTED,
     "api-1:advance_reservations": API,
@@ -613,7 +617,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "request_id": scene.request.pk,
         "analysis_id": 1,
         "subject": "chargeback" if "chargeback" in name else "waste",
-        "form": "jobs.csv" if "export" in name else "csv",
+        "form": "audit.csv" if "audit" in name else "jobs.csv" if "export" in name else "csv",
     }
     return {asked: known[asked] for asked in pattern.pattern.regex.groupindex}
 
