@@ -1,32 +1,41 @@
-"""The page that creates a pipeline from its definition in YAML."""
+"""The page that creates a pipeline from its definition in YAML and uploads of code, with a graph that follows the
+text."""
 
 from __future__ import annotations
 
+import re
 import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.forms import HiddenInput
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.name_order import by_name
 from accounting.core.numbers import read_key
-from accounting.models import Membership, Tenant
+from accounting.models import Membership, Tenant, User
 from portal.forms.fields import Row, Text
 from portal.forms.form import Form
-from portal.forms.posting import show
+from portal.fragments import render_page
+from portal.pipelines.code import StepCode
+from portal.pipelines.graph import Graph, draw_written
 from portal.submit.keeping import DO, asked_draft, keep
 from portal.submit.kept import name_in
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
+from scheduling.jobs.code import bounds
 from scheduling.models import Cluster, Job, Pipeline
 from scheduling.models import Draft as KeptDraft
 from scheduling.pipelines.actions import create_pipeline, definition_of
-from scheduling.pipelines.definition import Definition
+from scheduling.pipelines.definition import FOR_ALL, Definition, sketch
+from scheduling.pipelines.preview import preview_pipeline
 from scheduling.spec.job_spec import JobSpec, SpecError
+from scheduling.spec.yaml_core import NotYaml
 
 EXAMPLE = """\
 name: digits
@@ -37,6 +46,9 @@ steps:
     needs: [prepare]
     command: python train.py --data $FAIRLOT_INPUT_PREPARE/checkpoint
 """
+
+ADD_CODE = "code"  # the value of `do` with which a browser without scripts sends files
+OF_STEP = re.compile(r"steps\.([^.]+)")
 
 
 class PipelineForm(Form):
@@ -49,7 +61,7 @@ class PipelineForm(Form):
         rows=24,
         is_code=True,
         css="code",
-        help_text="YAML: each step has the fields of a job, and needs. See the documentation of pipelines.",
+        help_text="Each step has the fields of a job, and needs: the steps that must end before it.",
     )
     request_key = Text("Request", required=False, widget=HiddenInput)
 
@@ -64,6 +76,55 @@ class PipelineForm(Form):
                 field.queryset = rows
 
 
+@dataclass(frozen=True)
+class Check:
+    """What the page says about the text: its graph, its problems by path, and which steps could never run.
+
+    `graph` is None if nothing can be drawn.
+    """
+
+    graph: Graph | None
+    steps: Sequence[str]
+    problems: Mapping[str, str]
+    never: Mapping[str, str]
+
+    @property
+    def yaml_problems(self) -> dict[str, str]:
+        """Returns the problems as the page lists them; those of uploads stand beside the uploads."""
+        return {
+            "" if path == "yaml" else path: text[:1].upper() + text[1:] if path in ("", "yaml") else text
+            for path, text in self.problems.items()
+            if path != "code"
+        }
+
+    @property
+    def code_problem(self) -> str:
+        return self.problems.get("code", "")
+
+    @classmethod
+    def of(
+        cls, user: User, tenant: Tenant | None, cluster: Cluster | None, text: str, uploads: Mapping[str, str]
+    ) -> Check:
+        """Checks the text with the uploads as if the pipeline was created, for `tenant` on `cluster` if both are
+        chosen."""
+        problems: dict[str, str] = {}
+        never: Mapping[str, str] = {}
+        try:
+            definition = Definition.from_yaml(text, uploads)
+            if tenant and cluster:
+                found = preview_pipeline(actor=user, tenant=tenant, cluster=cluster, definition=definition)
+                problems, never = dict(found.problems), found.never
+        except SpecError as error:
+            problems = error.problems
+        try:
+            steps = sketch(text)
+        except NotYaml:
+            return cls(None, (), problems, never)
+        wrong = {name for path in problems for name in OF_STEP.findall(path)[:1]}
+        names = [step.name for step in steps]
+        return cls(draw_written(steps, wrong) if steps else None, names, problems, never)
+
+
 @keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
@@ -71,7 +132,8 @@ def new(request: UserRequest) -> HttpResponse:
     """Shows the form for a new pipeline. A POST creates the pipeline, or with `do=draft` keeps the form as a draft.
 
     With `?clone=`, the form starts with this pipeline; with `?job=`, with a step that needs this job; with `?draft=`,
-    with this draft.
+    with this draft. A POST with `do=code` only takes the files, and one with `code_remove` only removes code: browsers
+    without scripts need these two.
     """
     if request.method == "POST":
         return _posted(request)
@@ -81,7 +143,8 @@ def new(request: UserRequest) -> HttpResponse:
         return kept
     if kept:
         initial = {name: kept.content.get(name) for name in ("yaml", "team", "cluster")}
-        return _page(request, PipelineForm(request, request_key=kept.request_key, **initial), kept=kept)
+        form = PipelineForm(request, request_key=kept.request_key, **initial)
+        return _page(request, form, StepCode.kept(kept.content.get("uploads")), kept=kept)
     if clone := request.GET.get("clone"):
         found = get_object_or_404(Pipeline.objects.visible_to(request.user), pk=read_key(clone))
         initial = {
@@ -94,50 +157,63 @@ def new(request: UserRequest) -> HttpResponse:
         spec = JobSpec.stored(job.spec)
         yaml = Definition.of_job(spec, [job.pk]).to_yaml()
         initial = {"yaml": yaml, "team": job.tenant_id, "cluster": job.cluster_id}
-    return _page(request, PipelineForm(request, request_key=uuid.uuid4().hex, **initial))
+    return _page(request, PipelineForm(request, request_key=uuid.uuid4().hex, **initial), StepCode())
+
+
+@keeps_form
+@require_POST
+def preview(request: UserRequest) -> HttpResponse:
+    """Returns the graph of the steps and what is wrong with them, while the user edits; with files or `code_remove`
+    also the code of the steps."""
+    form = PipelineForm(request, posted=True)
+    tenant, cluster = _place(form)
+    code = StepCode.from_post(request.POST).with_files(request, tenant)
+    check = Check.of(request.user, tenant, cluster, _yaml(request), code.uploads)
+    context = _context(request.user, code, check) | {"swap": True}
+    context["new_code"] = bool(request.FILES or "code_remove" in request.POST)
+    return render(request, "pipelines/previewed.html", context)
 
 
 def _posted(request: UserRequest) -> HttpResponse:
     form = PipelineForm(request, posted=True)
+    tenant, cluster = _place(form)
+    code = StepCode.from_post(request.POST).with_files(request, tenant)
     if request.POST.get("do") == DO:
-        return _kept(request, form)
-    if form.is_valid():
-        values = form.cleaned_data
+        return _kept(request, form, code)
+    if code.problem or request.POST.get("do") == ADD_CODE or "code_remove" in request.POST:
+        return _page(request, form, code, status=422 if code.problem else 200)
+    problems: dict[str, str] = {}
+    if form.is_valid() and tenant and cluster:
         try:
             made = create_pipeline(
                 actor=request.user,
-                tenant=values["team"],
-                cluster=values["cluster"],
-                definition=Definition.from_yaml(values["yaml"]),
-                request_key=values["request_key"][:80] or None,
+                tenant=tenant,
+                cluster=cluster,
+                definition=Definition.from_yaml(_yaml(request), code.uploads),
+                request_key=form.cleaned_data["request_key"][:80] or None,
             )
         except SpecError as error:
-            for path, text in error.problems.items():
-                told = (
-                    f"{path}: {text.rstrip('.')}."
-                    if path not in {"", "yaml"}
-                    else text[:1].upper() + text[1:]
-                )
-                form.refuse(told, "yaml")
+            problems = error.problems
         except Refused as error:
             form.refuse(error.message, {"tenant": "team"}.get(error.field or "", error.field))
         except NotAllowed as error:
             form.refuse(str(error))
         else:
             return redirect("pipeline", made.pk)
-    return _page(request, form, posted=form)
+    return _page(request, form, code, problems=problems, status=422)
 
 
-def _kept(request: UserRequest, form: PipelineForm) -> HttpResponse:
+def _kept(request: UserRequest, form: PipelineForm, code: StepCode) -> HttpResponse:
     """Keeps the form as a draft, also if it is incomplete or wrong."""
-    form.is_valid()
-    values = form.cleaned_data
-    yaml = request.POST.get("yaml", "").replace("\r\n", "\n")
+    tenant, cluster = _place(form)
 
     def refused(why: str) -> HttpResponse:
         form.refuse(why)
-        return _page(request, form, posted=form)
+        return _page(request, form, code, status=422)
 
+    if code.problem:  # the files were refused, and the user must know
+        return refused(code.problem)
+    yaml = _yaml(request)
     return keep(
         request,
         KeptDraft.Kind.PIPELINE,
@@ -145,19 +221,56 @@ def _kept(request: UserRequest, form: PipelineForm) -> HttpResponse:
         request_key=request.POST.get("request_key", "")[:80] or uuid.uuid4().hex,
         content={
             "yaml": yaml,
-            "team": values["team"].pk if values.get("team") else None,
-            "cluster": values["cluster"].pk if values.get("cluster") else None,
+            "team": tenant and tenant.pk,
+            "cluster": cluster and cluster.pk,
+            "uploads": code.to_dict(request.user),
         },
         page=refused,
     )
 
 
+def _yaml(request: UserRequest) -> str:
+    return request.POST.get("yaml", "").replace("\r\n", "\n")
+
+
+def _place(form: PipelineForm) -> tuple[Tenant | None, Cluster | None]:
+    """Returns the team and the cluster that a posted form chooses; None for one that was not offered."""
+    form.is_valid()
+    return form.cleaned_data.get("team"), form.cleaned_data.get("cluster")
+
+
+def _context(user: User, code: StepCode, check: Check) -> dict[str, Any]:
+    return {
+        "check": check,
+        "code": code,
+        "code_rows": code.rows(user, check.steps),
+        "code_problem": code.problem or check.code_problem,
+        "code_bounds": bounds(),
+        "for_all": FOR_ALL,
+    }
+
+
 def _page(
-    request: UserRequest, form: PipelineForm, *, posted: Form | None = None, kept: KeptDraft | None = None
+    request: UserRequest,
+    form: PipelineForm,
+    code: StepCode,
+    *,
+    kept: KeptDraft | None = None,
+    problems: Mapping[str, str] | None = None,
+    status: int = 200,
 ) -> HttpResponse:
-    return show(
-        request,
-        "pipelines/form.html",
-        {"form": form, "kept": kept, "has_team": form.teams.exists(), "has_cluster": form.clusters.exists()},
-        posted=posted,
-    )
+    """Shows the form. `problems` are those that an action has found."""
+    text = str(form["yaml"].value() or "").replace("\r\n", "\n")
+    tenants, clusters = list(form.teams), list(form.clusters)
+    tenant = _chosen(tenants, form["team"].value())
+    check = Check.of(request.user, tenant, _chosen(clusters, form["cluster"].value()), text, code.uploads)
+    if problems:
+        check = replace(check, problems={**check.problems, **problems})
+    context = _context(request.user, code, check) | {"form": form, "kept": kept, "yaml": text}
+    context |= {"has_team": bool(tenants), "has_cluster": bool(clusters)}
+    return render_page(request, "pipelines/form.html", context, status=status)
+
+
+def _chosen(rows: Sequence[Any], key: object) -> Any:
+    """Returns the row with this key, or what the browser shows without one: the first."""
+    return next((row for row in rows if str(row.pk) == str(key)), None) if key else next(iter(rows), None)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from accounting.core.wording import counted
 from scheduling.models import PipelineStep, StepNeed
+from scheduling.pipelines.definition import Step
 
 WIDTH, HEIGHT = 176, 56  # of a box, in pixels
 ACROSS, DOWN = 72, 20  # space between columns and between boxes of a column
@@ -22,7 +24,7 @@ class Box:
     name: str
     state: str
     text: str  # of the state
-    link: str  # fragment or address that the box leads to
+    link: str  # fragment or address that the box leads to; "" if it is no link
     x: int
     y: int
 
@@ -80,6 +82,20 @@ def columns_of(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
     return columns
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A step, or a job outside the pipeline that a step needs.
+
+    `needs` are pairs: the name of what it needs, and a value of StepNeed.When. The other fields are those of its box.
+    """
+
+    name: str
+    state: str
+    text: str
+    link: str = ""
+    needs: Sequence[tuple[str, str]] = ()
+
+
 def draw(steps: Sequence[PipelineStep], links: Mapping[int, str]) -> Graph:
     """Returns the graph of a pipeline's steps, with their `needs`, and the jobs that they need.
 
@@ -87,10 +103,31 @@ def draw(steps: Sequence[PipelineStep], links: Mapping[int, str]) -> Graph:
     """
     names = {step.pk: step.name for step in steps}
     outside = {need.label: need for step in steps for need in step.needs.all() if need.on_id is None}
-    needs: dict[str, list[str]] = {label: [] for label in outside}
+    nodes = [_job(need, links) for need in outside.values()]
     for step in steps:
-        needs[step.name] = [names[need.on_id] if need.on_id else need.label for need in step.needs.all()]
-    columns = columns_of(needs)
+        needs = [(names[need.on_id] if need.on_id else need.label, need.when) for need in step.needs.all()]
+        text = step.get_state_display()
+        if step.state == PipelineStep.State.ACTIVE and step.job:
+            text = step.job.get_state_display()
+        nodes.append(Node(step.name, step.state, text, f"#step-{step.name}", needs))
+    return lay_out(nodes)
+
+
+def draw_written(steps: Sequence[Step], wrong: Collection[str] = ()) -> Graph:
+    """Returns the graph of steps that are not submitted yet, and the jobs that they need. `wrong` are names of steps
+    with problems."""
+    outside = dict.fromkeys(need.label for step in steps for need in step.needs if need.job is not None)
+    nodes = [Node(label, "pending", "") for label in outside]
+    for step in steps:
+        state, text = ("failed", "to be corrected") if step.name in wrong else ("pending", _gpus(step))
+        nodes.append(Node(step.name, state, text, "", [(need.label, need.when) for need in step.needs]))
+    return lay_out(nodes)
+
+
+def lay_out(nodes: Sequence[Node]) -> Graph:
+    """Returns the graph of nodes that do not need each other in a circle."""
+    by_name = {node.name: node for node in nodes}
+    columns = columns_of({node.name: [name for name, _ in node.needs] for node in nodes})
     tallest = max((len(column) for column in columns), default=0)
     height = EDGE * 2 + tallest * (HEIGHT + DOWN) - DOWN
     places: dict[str, tuple[int, int]] = {}
@@ -98,43 +135,40 @@ def draw(steps: Sequence[PipelineStep], links: Mapping[int, str]) -> Graph:
         top = (height - len(column) * (HEIGHT + DOWN) + DOWN) // 2
         for place, name in enumerate(column):
             places[name] = (EDGE + number * (WIDTH + ACROSS), top + place * (HEIGHT + DOWN))
-    by_name = {step.name: step for step in steps}
     boxes = [
-        _step(by_name[name], places[name]) if name in by_name else _job(outside[name], links, places[name])
+        Box(_short(name), name, by_name[name].state, by_name[name].text, by_name[name].link, *places[name])
         for column in columns
         for name in column
     ]
-    states = {box.name: box.state for box in boxes}
     lines = [
-        _line(places[wanted], places[step.name], need, states[wanted])
-        for step in steps
-        for need, wanted in zip(step.needs.all(), needs[step.name], strict=True)
+        _line(places[wanted], places[node.name], when, by_name[wanted].state)
+        for node in nodes
+        for wanted, when in node.needs
     ]
     return Graph(boxes, lines, EDGE * 2 + len(columns) * (WIDTH + ACROSS) - ACROSS, height)
 
 
-def _step(step: PipelineStep, place: tuple[int, int]) -> Box:
-    text = step.get_state_display()
-    if step.state == PipelineStep.State.ACTIVE and step.job:
-        text = step.job.get_state_display()
-    return Box(_short(step.name), step.name, step.state, text, f"#step-{step.name}", *place)
-
-
-def _job(need: StepNeed, links: Mapping[int, str], place: tuple[int, int]) -> Box:
+def _job(need: StepNeed, links: Mapping[int, str]) -> Node:
     job = need.job
     state = job.state if job and job.has_ended else "active"
     link = links.get(job.pk, "") if job else ""
-    return Box(need.label, need.label, state, job.get_state_display() if job else "", link, *place)
+    return Node(need.label, state, job.get_state_display() if job else "", link)
 
 
-def _line(begin: tuple[int, int], end: tuple[int, int], need: StepNeed, state: str) -> Line:
+def _gpus(step: Step) -> str:
+    spec = step.spec
+    gpus = counted(spec.gpus_per_worker, "GPU")
+    return gpus if spec.workers == 1 else f"{spec.workers} × {gpus}"
+
+
+def _line(begin: tuple[int, int], end: tuple[int, int], when: str, state: str) -> Line:
     x, y = begin[0] + WIDTH, begin[1] + HEIGHT // 2
     to_x, to_y = end[0] - 6, end[1] + HEIGHT // 2  # the arrow head ends at the box
     bend = ACROSS // 2
     wanted = {"success": {"succeeded"}, "failure": {"failed"}}.get(
-        need.when, {"succeeded", "failed", "cancelled", "skipped"}
+        when, {"succeeded", "failed", "cancelled", "skipped"}
     )
-    return Line(f"M{x},{y}C{x + bend},{y} {to_x - bend},{to_y} {to_x},{to_y}", need.when, state in wanted)
+    return Line(f"M{x},{y}C{x + bend},{y} {to_x - bend},{to_y} {to_x},{to_y}", when, state in wanted)
 
 
 def _short(name: str) -> str:

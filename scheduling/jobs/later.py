@@ -27,6 +27,15 @@ def check_later(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec)
     return generation_ids
 
 
+def check_only(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> list[int]:
+    """Checks a spec like `check_later`, for a preview: keeps nothing, and locks nothing."""
+    generation_ids = check_spec(cluster=cluster, spec=spec)
+    find_secrets(owner=actor, tenant=tenant, spec=spec)
+    find_volumes(tenant=tenant, cluster=cluster, spec=spec)
+    find_code(actor=actor, tenant=tenant, cluster=cluster, spec=spec)
+    return generation_ids
+
+
 def why_never(
     *, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec, generation_ids: Sequence[int]
 ) -> str:

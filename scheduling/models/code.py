@@ -41,7 +41,9 @@ class CodeUploadQuerySet(models.QuerySet["CodeUpload"]):
         in_pipeline = models.Exists(steps.alias(named=named).filter(named=digest))
         versions = TemplateVersion.objects.filter(upload=models.OuterRef("pk"), template__withdrawn_at=None)
         in_template = models.Exists(versions)
-        in_draft = models.Exists(Draft.objects.filter(upload=models.OuterRef("pk")))
+        # A pipeline's draft names several uploads.
+        names = Draft.objects.alias(uploads=KT("content__uploads")).filter(uploads__contains=digest)
+        in_draft = models.Exists(Draft.objects.filter(upload=models.OuterRef("pk"))) | models.Exists(names)
         return self.filter(
             ~models.Exists(jobs), ~in_schedule, ~in_service, ~in_sweep, ~in_pipeline, ~in_draft, ~in_template
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from accounting.core.wording import fixed
@@ -17,6 +17,7 @@ MOST_STEPS = 100
 MOST_NEEDS = 50  # of one step
 LARGEST_ID = 2**63 - 1
 LONGEST_NAME = 120  # of a job
+FOR_ALL = ""  # stands for all steps where code is chosen by step
 ONLY_STEP = "job"  # name of the step of a job that is submitted alone with needs
 STEP_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,38}[a-z0-9])?")
 OF_JOBS = re.compile(r"job-[0-9]+")  # no name of a step, because its variable would be that of a job
@@ -70,14 +71,22 @@ class Definition:
     steps: Sequence[Step]
 
     @classmethod
-    def from_yaml(cls, text: str) -> Self:
-        """Reads a definition from one YAML document. Raises SpecError, with each invalid field."""
+    def from_yaml(cls, text: str, uploads: Mapping[str, str] | None = None) -> Self:
+        """Reads a definition from one YAML document. Raises SpecError, with each invalid field.
+
+        `uploads` are digests of code that a form has beside the text: by step, and for FOR_ALL that of the steps that
+        name no code. Raises SpecError, for the field `code`, if one of these steps does not exist.
+        """
         if len(text) > LONGEST_YAML:
             raise SpecError({"yaml": f"must have at most {fixed(LONGEST_YAML)} characters"})
         try:
-            return cls.parse(yaml_core.read(text))
+            found = cls.parse(with_uploads(yaml_core.read(text), uploads or {}))
         except yaml_core.NotYaml as error:
             raise SpecError({"yaml": str(error)}) from None
+        known = {step.name for step in found.steps}
+        if gone := [name for name in uploads or {} if name != FOR_ALL and name not in known]:
+            raise SpecError({"code": f"the pipeline has no step {gone[0]}; remove its code, or add the step"})
+        return found
 
     @classmethod
     def parse(cls, data: Any) -> Self:
@@ -132,6 +141,50 @@ class Definition:
         return dump_spec({"version": 1, "name": self.name, "steps": steps})
 
 
+def with_uploads(data: Any, uploads: Mapping[str, str]) -> Any:
+    """Returns the data of a definition in which steps have these uploads as their code, as `from_yaml` says.
+
+    Returns other data unchanged.
+    """
+    if not isinstance(data, dict) or not isinstance(data.get("steps"), dict):
+        return data
+    code = {name: {"code": {"upload": digest}} for name, digest in uploads.items()}
+    steps = {
+        name: fields | code.get(name, {}) if isinstance(fields, dict) else fields
+        for name, fields in data["steps"].items()
+    }
+    defaults = data.get("defaults") or {}
+    if FOR_ALL in code and isinstance(defaults, dict):
+        data = data | {"defaults": defaults | code[FOR_ALL]}
+    return data | {"steps": steps}
+
+
+def sketch(text: str) -> list[Step]:
+    """Returns the steps of a text as far as they can be read, for a drawing while the user types.
+
+    Leaves out what is no step, needs of unknown steps, and needs in a circle. A step whose specification is wrong has
+    another one. Raises NotYaml if the text is no YAML.
+    """
+    data = yaml_core.read(text) if len(text) <= LONGEST_YAML else None
+    top = data if isinstance(data, dict) else {}
+    written, defaults = top.get("steps"), top.get("defaults")
+    if not isinstance(written, dict):
+        return []
+    usual = defaults if isinstance(defaults, dict) else {}
+    found = [
+        _step(key, fields, usual, "x", {})
+        for key, fields in list(written.items())[:MOST_STEPS]
+        if _is_name(key)
+    ]
+    known = {step.name for step in found}
+    steps = [
+        replace(step, needs=[need for need in step.needs if need.job or need.step in known]) for step in found
+    ]
+    while circle := cycle_in({step.name: [need.step for need in step.needs if need.step] for step in steps}):
+        steps = [replace(step, needs=()) if step.name in circle else step for step in steps]
+    return steps
+
+
 def job_name(pipeline: str, step: str) -> str:
     """Returns the name of a step's job, if its specification names none."""
     suffix = f"-{step}"
@@ -169,13 +222,17 @@ def _problems_of_name(name: Any) -> dict[str, str]:
     return {}
 
 
+def _is_name(key: Any) -> bool:
+    return isinstance(key, str) and bool(STEP_NAME.fullmatch(key)) and not OF_JOBS.fullmatch(key)
+
+
 def _step(
     key: Any, fields: Any, defaults: Mapping[str, Any], pipeline: str, problems: dict[str, str]
 ) -> Step:
     """Returns a step; one with an unusable specification if `problems` got an entry for it."""
     path = f"steps.{key}"
     unusable = Step(str(key), JobSpec(name="x", command="x"))
-    if not isinstance(key, str) or not STEP_NAME.fullmatch(key) or OF_JOBS.fullmatch(key):
+    if not _is_name(key):
         problems[path] = (
             "is no name of a step: use up to 40 lower-case letters, digits and -, begin with a letter, and do not end"
             " with -. Names such as job-12 stand for jobs"

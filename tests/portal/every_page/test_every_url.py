@@ -152,6 +152,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "pipelines_view_remove": MOVED,
     "pipelines_view_default": MOVED,
     "pipeline_new": PAGE,
+    "pipeline_preview": POSTED,
     "pipeline_new?job={job}": ASTRO,
     "pipeline": ASTRO,
     "pipeline_cancel": POSTED,

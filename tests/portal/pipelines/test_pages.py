@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -16,8 +19,9 @@ from accounting.core.clock import now_from_database
 from accounting.models import Membership
 from portal.pipelines.graph import columns_of, draw, ranks_of
 from portal.submit.fields import Fields, digest
-from scheduling.models import Job, Pipeline
+from scheduling.models import Draft, Job, Pipeline
 from scheduling.pipelines.actions import cancel_pipeline
+from scheduling.retention import remove_code
 from tests.make import membership, user
 from tests.portal.scene import Scene
 from tests.scheduling.piped import defined, make, step
@@ -58,10 +62,13 @@ def test_a_right_form_becomes_a_pipeline(scene: Scene, bob: Client) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"yaml": WRITTEN.replace("[a]", "[z]")}, "steps.b.needs: z is no step of this pipeline"),
+        (
+            {"yaml": WRITTEN.replace("[a]", "[z]")},
+            "<code>steps.b.needs</code>: z is no step of this pipeline",
+        ),
         ({"yaml": "a: ["}, "The YAML cannot be read"),
-        ({"yaml": "steps: {a: {comand: x}}\nname: x"}, "characters. steps.a.comand: is not"),
-        ({"yaml": WRITTEN.replace("go}", "go, workers: 0}", 1)}, "steps.a.workers: must be"),
+        ({"yaml": "steps: {a: {comand: x}}\nname: x"}, "<code>steps.a.comand</code>: is not"),
+        ({"yaml": WRITTEN.replace("go}", "go, workers: 0}", 1)}, "<code>steps.a.workers</code>: must be"),
         ({"team": 10**6}, "Choose an option"),
     ],
 )
@@ -72,6 +79,114 @@ def test_a_wrong_form_says_what_is_wrong(
     assert response.status_code == 422
     assert says in text_of_page(response)
     assert not Pipeline.objects.exists()
+
+
+def preview(scene: Scene, bob: Client, text: str, **changes: object) -> str:
+    return unescape(text_of_page(bob.post("/pipelines/preview/", posted(scene, yaml=text, **changes))))
+
+
+def test_the_graph_follows_the_text_while_it_is_typed(scene: Scene, bob: Client) -> None:
+    html = preview(
+        scene, bob, WRITTEN.replace("command: go}", "command: go, workers: 2, gpus_per_worker: 4}", 1)
+    )
+    assert 'aria-label="a: 2 × 4 GPUs"' in html
+    assert 'aria-label="b: 1 GPU"' in html
+    assert html.count("marker-end") == 1
+    assert "2 steps, nothing to correct." in html
+    assert not Pipeline.objects.exists()
+    # A step that is wrong is drawn as such, and so are the others.
+    html = preview(scene, bob, WRITTEN + "  c: {needs: [b], comand: go}\n")
+    assert 'aria-label="c: to be corrected"' in html
+    assert "<code>steps.c.comand</code>: is not" in html
+    assert html.count("marker-end") == 2
+    html = preview(scene, bob, "steps: {a: {needs: [b]}, b: {needs: [a]}}")
+    assert "these steps need each other" in preview(scene, bob, WRITTEN.replace("a: {", "a: {needs: [b], "))
+    assert html.count("pipeline-box") == 2
+    html = preview(scene, bob, "steps: [")
+    assert "The YAML cannot be read in line 1" in html
+    assert "Correct the YAML to see the graph" in html
+
+
+def test_the_check_says_what_the_cluster_refuses_and_what_could_never_run(scene: Scene, bob: Client) -> None:
+    text = (
+        WRITTEN
+        + "  c: {needs: [999999], command: go, generations: [A9000]}\n  d: {command: go, gpus_per_worker: 64}\n"
+    )
+    html = preview(scene, bob, text)
+    assert "<code>steps.c.generations</code>: " in html
+    assert "job 999999 is no job of Astro" in html
+    assert re.search(r"<code>d</code>: [^<]*GPU", html)
+    with CaptureQueriesContext(connection) as few:
+        preview(scene, bob, WRITTEN)
+    many = "name: x\nsteps:\n" + "".join(f"  s{n}: {{command: go {n}}}\n" for n in range(60))
+    with CaptureQueriesContext(connection) as more:
+        preview(scene, bob, many)
+    assert len(more) == len(few), "steps that differ only in their commands are checked once"
+    # Nothing is checked for a team of others.
+    assert "Choose" not in preview(scene, bob, WRITTEN, team=scene.people.bio.pk)
+
+
+def dropped(name: str, text: str) -> SimpleUploadedFile:
+    return SimpleUploadedFile(name, text.encode())
+
+
+def hidden(html: str) -> list[str]:
+    return re.findall(r'name="code_upload" value="([^"]*)"', html)
+
+
+def test_files_that_are_dropped_become_the_code_of_all_steps_or_of_one(scene: Scene, bob: Client) -> None:
+    html = preview(scene, bob, WRITTEN, code_files=[dropped("all.py", "1")])
+    assert "All steps that name no code" in html
+    assert "all.py" in html
+    one = hidden(html)
+    html = preview(scene, bob, WRITTEN, code_upload=one, code_for="b", code_files=[dropped("train.py", "2")])
+    both = hidden(html)
+    assert [text.partition("=")[0] for text in both] == ["", "b"]
+    response = bob.post("/pipelines/new/", posted(scene, code_upload=both))
+    steps = {step.name: step.spec["code"]["upload"] for step in Pipeline.objects.get().steps.all()}
+    assert response.status_code == 302
+    assert [f"={steps['a']}", f"b={steps['b']}"] == both
+    assert steps["a"] != steps["b"]
+    removed = preview(scene, bob, WRITTEN, code_upload=both, code_remove="")
+    assert hidden(removed) == both[1:]
+    # A step of this name may be renamed in the text; its code is not given to another.
+    renamed = WRITTEN.replace("b:", "c:")
+    assert "has no step of this name" in preview(scene, bob, renamed, code_upload=both, code_remove="")
+    refused = bob.post("/pipelines/new/", posted(scene, yaml=renamed, code_upload=both, request_key="k2"))
+    assert refused.status_code == 422
+    assert "The pipeline has no step b; remove its code" in refused.content.decode()
+
+
+def test_a_browser_without_scripts_adds_and_removes_files(scene: Scene, bob: Client) -> None:
+    shown = bob.post("/pipelines/new/", posted(scene, do="code", code_files=[dropped("all.py", "1")]))
+    [upload] = hidden(shown.content.decode())
+    assert (shown.status_code, Pipeline.objects.count()) == (200, 0)
+    shown = bob.post("/pipelines/new/", posted(scene, code_upload=[upload], code_remove=""))
+    assert (shown.status_code, hidden(shown.content.decode())) == (200, [])
+    refused = bob.post("/pipelines/new/", posted(scene, code_files=[dropped("../x.zip", "no archive")]))
+    assert refused.status_code == 422
+    assert not Pipeline.objects.exists()
+
+
+def test_an_upload_of_others_is_not_used(scene: Scene, bob: Client, browser_of) -> None:
+    charlie = browser_of(scene.people.charlie)
+    theirs = {"team": scene.people.bio.pk, "code_files": [dropped("secret.py", "1")]}
+    [upload] = hidden(charlie.post("/pipelines/preview/", posted(scene, **theirs)).content.decode())
+    html = preview(scene, bob, WRITTEN, code_upload=[upload])
+    assert "secret.py" not in html
+    assert "there is no such upload" in html
+    assert bob.post("/pipelines/new/", posted(scene, code_upload=[upload])).status_code == 422
+
+
+def test_a_draft_keeps_the_uploads_of_its_steps(scene: Scene, bob: Client) -> None:
+    html = preview(scene, bob, WRITTEN, code_for="b", code_files=[dropped("train.py", "2")])
+    form = posted(scene, code_upload=hidden(html), do="draft")
+    opened = bob.get(bob.post("/pipelines/new/", form).url).content.decode()
+    assert hidden(opened) == hidden(html)
+    assert "train.py" in opened
+    assert remove_code(after=timedelta(0)) == 0
+    Draft.objects.all().delete()
+    assert remove_code(after=timedelta(0)) == 1
 
 
 def test_a_team_of_others_is_no_choice(scene: Scene, bob: Client) -> None:
