@@ -47,7 +47,6 @@ from scheduling.idle.actions import snooze_idle
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.explain import Explainer
 from scheduling.jobs.preemptible import set_preemptible
-from scheduling.jobs.queue_place import queue_place_of
 from scheduling.jobs.remedies import apply_remedy
 from scheduling.jobs.restarts import continuation_of
 from scheduling.jobs.run_times import run_time_of
@@ -303,7 +302,7 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "reached": reached,
         # Sessions and replicas seldom report steps.
         "counts_steps": shown.kind == Job.Kind.TRAINING or reached or shown.steps_done is not None,
-        "place": queue_place_of(shown, user),
+        "place": explainer.place(shown),
         "continuation": continuation_of(shown) if shown.state == Job.State.RUNNING else None,
         "remedies": links_of(shown, user, explainer),
         "repeated": repeated_of(shown, user),

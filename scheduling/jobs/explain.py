@@ -19,6 +19,7 @@ from fairshare.model import Reason
 from fairshare.reasons import hardware_reason
 from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.core.reason_labels import SHORT
+from scheduling.jobs.queue_place import QueuePlace, queue_place_of
 from scheduling.limits.blocking import AT_ONCE, Binding
 from scheduling.models import (
     AdvanceReservation,
@@ -80,6 +81,7 @@ class Explainer:
     reader: User | None = None
     _balances: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
     _standing: dict[tuple[int, int], list[_Held]] = field(default_factory=dict)
+    _places: dict[int, QueuePlace | None] = field(default_factory=dict)
 
     @cached_property
     def _limits(self) -> Binding:
@@ -118,6 +120,12 @@ class Explainer:
             detail=tuple(self._reached(job)),
             says_more=says_more,
         )
+
+    def place(self, job: Job) -> QueuePlace | None:
+        """Returns the place of `job` in the queue as `reader`, who must be given, may know it."""
+        if self.reader is not None and job.pk not in self._places:
+            self._places[job.pk] = queue_place_of(job, self.reader)
+        return self._places.get(job.pk)
 
     def _size(self, job: Job) -> str:
         """Returns with how many workers an elastic job runs, and why not with more; "" for other jobs."""

@@ -6,7 +6,7 @@ Explanations say why a job waits (explain.py). A remedy is a button or a link be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -103,15 +103,21 @@ class Remedy:
 
 
 def remedies_of(job: Job, *, reader: User, explainer: Explainer | None = None) -> list[Remedy]:
-    """Returns what `reader` can do so that the waiting job starts, or starts sooner; an empty list if it does not
-    wait.
+    """Returns what `reader` can do so that a waiting job starts, or starts sooner.
+
+    For a running job that others are ahead of, returns what may let it keep its GPUs in its next turn. Returns an empty
+    list for other jobs.
 
     Contains only what the reader may do: changes for those who may change the job, requests for managers, and so on.
     `explainer` is one for the same reader that has explained the job; what it has read is not read again.
     """
-    if job.state not in Job.WAITING:
+    explainer = explainer or Explainer(job.cluster, reader)
+    if job.state in Job.WAITING:
+        return list(_Finder(job, reader, explainer).found(_OF_REASONS.get(Reason(job.reason), ())))
+    place = explainer.place(job) if job.state == Job.State.RUNNING else None
+    if place is None or place.position == 1:
         return []
-    return list(_Finder(job, reader, explainer or Explainer(job.cluster, reader)).found())
+    return list(_Finder(job, reader, explainer).found(_OF_THE_NEXT_TURN))
 
 
 def remedies_of_repeats(job: Job, *, reader: User) -> list[Remedy]:
@@ -172,14 +178,14 @@ def try_now(*, actor: User, job: Job) -> Job:
 
 @dataclass
 class _Finder:
-    """Finds the remedies of one waiting job for one reader."""
+    """Finds the remedies of one job for one reader."""
 
     job: Job
     reader: User
     explainer: Explainer
 
-    def found(self) -> Iterable[Remedy]:
-        for find in _OF_REASONS.get(Reason(self.job.reason), ()):
+    def found(self, finders: Iterable[Callable[[_Finder], Remedy | None]]) -> Iterable[Remedy]:
+        for find in finders:
             if (remedy := find(self)) is not None:
                 yield remedy
 
@@ -432,3 +438,5 @@ _OF_REASONS = {
     Reason.TEAM_ARCHIVED: (_Finder.other_team,),
     Reason.OWNER_MAY_NOT: (_Finder.hand_over,),
 }
+# A running job that others are ahead of keeps its GPUs in its next turn if one of these moves it ahead of them.
+_OF_THE_NEXT_TURN = (_Finder.run_first, _Finder.end_preemptible, _Finder.ask_for_tickets)

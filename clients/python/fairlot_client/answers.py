@@ -1081,7 +1081,7 @@ class Proposals(TypedDict):
 
 
 class QueuePlace(TypedDict):
-    """The place of a waiting job among the waiting jobs that can use one of its GPU types.
+    """The place of a job among the waiting jobs that can use one of its GPU types.
 
     Every round computes the order again, and a job behind may start first on GPUs that fit it."""
 

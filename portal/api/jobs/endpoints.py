@@ -46,7 +46,7 @@ from scheduling.jobs.editing import edit_job
 from scheduling.jobs.explain import Explainer, explain
 from scheduling.jobs.preemptible import set_preemptible
 from scheduling.jobs.preflight import Preflight, preflight
-from scheduling.jobs.queue_place import QueuePlace, queue_place_of
+from scheduling.jobs.queue_place import QueuePlace
 from scheduling.jobs.remedies import remedies_of, remedies_of_repeats
 from scheduling.jobs.run_times import run_time_of
 from scheduling.jobs.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
@@ -411,7 +411,7 @@ def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
         "unblock": why.unblock,
         "remedies": remedies_of(job, reader=request.auth, explainer=explainer)
         + (remedies_of_repeats(job, reader=request.auth) if repeated else []),
-        "queue": _show_place(queue_place_of(job, request.auth)),
+        "queue": _show_place(explainer.place(job)),
         "repeated_work": repeated
         and {
             "sentence": repeated.sentence,

@@ -323,7 +323,7 @@ class AheadInQueue(Schema):
 
 
 class QueuePlace(Schema):
-    """The place of a waiting job among the waiting jobs that can use one of its GPU types.
+    """The place of a job among the waiting jobs that can use one of its GPU types.
 
     Every round computes the order again, and a job behind may start first on GPUs that fit it.
     """
@@ -353,8 +353,8 @@ class Scheduling(Schema):
     unblock: list[str]
     remedies: list[Remedy] = Field(description="What the caller can do about it.")
     queue: QueuePlace | None = Field(
-        description="The place of a waiting job in the queue; null if it does not wait, or if it could not start now "
-        "even as the first."
+        description="The place of a waiting job in the queue, or of a running job for its next turn; null if "
+        "the job has no place, such as one that a limit holds back."
     )
     repeated_work: RepeatedWork | None = Field(
         description="The work that the job did again after preemptions; null if it goes on where it was, or if that is "

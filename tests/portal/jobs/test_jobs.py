@@ -419,7 +419,8 @@ def test_a_waiting_job_shows_its_place_and_links_to_the_jobs_ahead(scene: Scene,
     assert "secret plan" not in part
     api = browser_of(cast.bob).get(f"/api/v1/jobs/{job.pk}/scheduling").json()["queue"]
     assert (api["position"], api["ahead_others"], [one["id"] for one in api["ahead"]]) == (3, 1, [ahead.pk])
-    assert 'id="queue-place"' not in browser_of(cast.bob).get(f"/jobs/{scene.job.pk}/").content.decode()
+    running = browser_of(cast.bob).get(f"/jobs/{scene.job.pk}/").content.decode()
+    assert "goes first in the next turn, from " in running.split('id="queue-place"')[1]
 
 
 def test_the_roles_of_a_job_are_on_its_page_and_in_the_list_of_its_logs(scene: Scene, browser_of) -> None:

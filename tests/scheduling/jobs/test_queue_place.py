@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from accounting.models import User
@@ -113,15 +115,14 @@ def test_only_jobs_that_could_start_on_its_gpu_types_are_ahead() -> None:
     assert queue_place_of(held, bob) is None
 
 
-def test_a_long_queue_names_the_first_few_and_a_running_job_has_no_place() -> None:
+def test_a_long_queue_names_the_first_few() -> None:
     lab = world(v100=4)
-    running = start(lab, gpus=4)
+    start(lab, gpus=4)
     bob, astro = lab.people.bob, lab.people.astro
     jobs = [lab.submit(bob, astro, gpus=1) for _ in range(8)]
     lab.fill()
     found = place(jobs[-1], bob)
     assert (len(found.ahead), found.more, found.rest) == (5, 2, "2 more")
-    assert queue_place_of(running, bob) is None
     Job.objects.filter(pk=jobs[-1].pk).update(state=Job.State.CANCELLED)
     assert queue_place_of(jobs[-1], bob) is None, "it ended after it was read"
 
@@ -141,3 +142,49 @@ def test_jobs_that_share_evenly_go_by_what_they_had_and_the_note_names_other_rul
     Cluster.objects.update(policy="market")
     had.cluster.refresh_from_db()
     assert "market also weighs" in place(Job.objects.get(pk=had.pk), bob).note
+
+
+def test_a_running_job_has_a_place_for_its_next_turn() -> None:
+    lab = full(quantum_seconds=60)
+    cast = lab.people
+    job = Job.objects.get(owner=cast.charlie, generation_ids=[cast.v100.pk])
+    found = place(job, cast.charlie)
+    assert (found.sentence, found.of) == (
+        "No waiting job can use these GPUs, so the job goes on in its next turn.", 1,
+    )  # fmt: skip
+    lab.submit(cast.bob, cast.astro, gpus=4, generations=["A100"], name="other type")
+    waiting = lab.submit(cast.bob, cast.astro, gpus=4, generations=["V100"])
+    lab.fill()
+    owe(lab, cast.charlie, 100_000)
+    assert place(job, cast.charlie).sentence == (
+        "The job goes on in its next turn: it is ahead of 1 waiting job that can use these GPUs."
+    )
+    owe(lab, cast.charlie, 0)
+    owe(lab, cast.bob, 100_000)
+    found = place(job, cast.charlie)
+    assert (found.position, found.of, found.others, found.others_gpus, found.ahead) == (2, 2, 1, 4, ())
+    assert found.sentence.startswith(
+        "1 of 1 waiting job that can use these GPUs goes first in the next turn, from "
+    )
+    assert [one.pk for one in place(job, cast.olga).ahead] == [waiting.pk]
+
+
+def test_the_next_turn_is_after_the_quantum_and_the_time_for_which_a_job_keeps_its_gpus() -> None:
+    lab = full(quantum_seconds=60)
+    job = Job.objects.get(owner=lab.people.charlie, generation_ids=[lab.people.v100.pk])
+    [lease] = job.leases.all()
+    began = lease.running_from
+    assert began is not None
+    Cluster.objects.update(last_quantum_at=began + timedelta(seconds=100))
+    job = Job.objects.get(pk=job.pk)
+    assert place(job, job.owner).turn == began + timedelta(seconds=160)
+    Cluster.objects.update(min_hold_seconds=3600)
+    job = Job.objects.get(pk=job.pk)
+    assert place(job, job.owner).turn == began + timedelta(hours=1)
+    Job.objects.filter(pk=job.pk).update(preemptible=True)
+    turn = place(job, job.owner).turn
+    assert turn is not None
+    assert turn < began + timedelta(hours=1), "whoever wants the GPUs of a preemptible job gets them"
+    lease.state = lease.State.STOPPING
+    lease.save()
+    assert queue_place_of(job, job.owner) is None

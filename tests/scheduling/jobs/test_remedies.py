@@ -363,7 +363,21 @@ def test_the_owner_may_not_run_jobs_managers_open_the_team() -> None:
     assert offered(job, cast.alice, cast.ada, cast.charlie) == [[RemedyCode.HAND_OVER]] * 2 + [[]]
 
 
-def test_running_and_ended_jobs_offer_nothing() -> None:
+def test_a_running_job_that_own_jobs_are_ahead_of_run_this_job_first() -> None:
+    lab = world(v100=4)
+    job = start(lab, gpus=4)
+    lab.submit(lab.people.bob, lab.people.astro, gpus=4, priority=5)
+    lab.fill()
+    assert offered(job, lab.people.bob, lab.people.alice) == [
+        [RemedyCode.RUN_FIRST],
+        [RemedyCode.RUN_FIRST, RemedyCode.ASK_FOR_TICKETS],
+    ]
+    apply_remedy(actor=lab.people.bob, job=job, code="run_first")
+    job.refresh_from_db()
+    assert (job.priority, offered(job, lab.people.bob)) == (6, [[]])
+
+
+def test_running_jobs_ahead_of_all_and_ended_jobs_offer_nothing() -> None:
     lab = world(v100=4)
     job = start(lab)
     assert offered(job, lab.people.bob, lab.people.olga) == [[], []]
