@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "job_events": ("fairlot events {pk}",),
     "job_metrics": ("fairlot metrics {pk}", "fairlot metrics {pk} --points 500 -o json"),
     "jobs_views": ("fairlot view list",),
-    "job_edit": ("fairlot edit {pk} --priority 10",),
+    "job_edit": ("fairlot edit {pk} --priority 10", "fairlot edit {pk} --time-limit 3h"),
     "job_files": (
         "fairlot files get {pk} --results",
         "fairlot files list {pk}",

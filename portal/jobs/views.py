@@ -308,7 +308,7 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "repeated": repeated_of(shown, user),
         "forecast": forecast,
         "run_time": run_time_of(shown, lease, forecast=forecast, now=now),
-        "stops_at": end_by_limit(shown),
+        "stops_at": end_by_limit(shown, user),
         "time_limit": None
         if is_over or shown.time_limit_hours is None
         else round(shown.time_limit_hours * 3600),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -12,7 +12,7 @@ from django.db.models import Q
 from accounting.access import audit
 from accounting.core.clock import now_from_database
 from accounting.limits.quotas import LimitUsage, visible_lineage
-from accounting.models import Quota
+from accounting.models import Quota, User
 from scheduling.core.locks import lock_schedule
 from scheduling.jobs.actions import cancel_within
 from scheduling.leases.history import note_now
@@ -99,7 +99,25 @@ def latest_ends(jobs: Iterable[Job], now: datetime) -> dict[int, datetime]:
 
     The shortest limit that stops the job counts. Leaves out jobs without such a limit.
     """
-    stops = [quota for quota in _quotas() if _stops(quota)]
+    return _ends(jobs, [quota for quota in _quotas() if _stops(quota)], now)
+
+
+def end_by_limit(job: Job, reader: User) -> datetime | None:
+    """Returns when a time limit stops the job if it keeps its GPUs; None if it holds none or has no time limit.
+
+    Considers the job's own limit and those of teams that `reader` may see. A limit of another team above may stop the
+    job earlier.
+    """
+    if job.state not in (Job.State.STARTING, Job.State.RUNNING) or job.kind != Job.Kind.TRAINING:
+        return None
+    stops = [quota for quota in _quotas() if _stops(quota) and _concerns(quota, job)]
+    if any(quota.tenant_id != job.tenant_id for quota in stops):
+        seen = visible_lineage(job.tenant, reader)
+        stops = [quota for quota in stops if quota.tenant_id in seen]
+    return _ends([job], stops, now_from_database()).get(job.pk)
+
+
+def _ends(jobs: Iterable[Job], stops: Sequence[Quota], now: datetime) -> dict[int, datetime]:
     concerned = {
         job.pk: limits[0][0]
         for job in jobs
@@ -107,13 +125,6 @@ def latest_ends(jobs: Iterable[Job], now: datetime) -> dict[int, datetime]:
     }
     ran = ran_for(concerned, now) if concerned else {}
     return {pk: now + longest - ran[pk] for pk, longest in concerned.items()}
-
-
-def end_by_limit(job: Job) -> datetime | None:
-    """Returns when a time limit stops the job if it keeps its GPUs; None if it holds none or has no time limit."""
-    if job.state not in (Job.State.STARTING, Job.State.RUNNING) or job.kind != Job.Kind.TRAINING:
-        return None
-    return latest_ends([job], now_from_database()).get(job.pk)
 
 
 def _quotas() -> list[Quota]:
@@ -132,12 +143,12 @@ def _limits_of(job: Job, quotas: Iterable[Quota]) -> list[tuple[timedelta, Quota
     found: list[tuple[timedelta, Quota | None]] = []
     if job.time_limit_hours is not None:
         found.append((timedelta(hours=job.time_limit_hours), None))
-    found += [
-        (timedelta(hours=float(quota.limit)), quota)
-        for quota in quotas
-        if job.tenant.path.startswith(quota.tenant.path) and quota.user_id in {None, job.owner_id}
-    ]
+    found += [(timedelta(hours=float(quota.limit)), quota) for quota in quotas if _concerns(quota, job)]
     return sorted(found, key=lambda one: (not _stops(one[1]), one[0]))
+
+
+def _concerns(quota: Quota, job: Job) -> bool:
+    return job.tenant.path.startswith(quota.tenant.path) and quota.user_id in {None, job.owner_id}
 
 
 def _stops(quota: Quota | None) -> bool:

@@ -222,7 +222,7 @@ def submit(
         request_key=idempotency_key or None,
         even_if_never=new.even_if_never,
     )
-    return Status(201, show_job(job))
+    return Status(201, show_job(job, request.auth))
 
 
 @router.post("/jobs/bulk", response={201: schemas.BulkAnswers}, url_name="jobs_bulk")
@@ -289,7 +289,7 @@ def check(request: ApiRequest, new: schemas.NewJob) -> dict[str, Any]:
 @router.get("/jobs/{int:job_id}", response=schemas.JobInFull, url_name="job")
 def get_job(request: ApiRequest, job_id: int) -> dict[str, Any]:
     """Returns one job by its id."""
-    return show_job(visible_job(request, job_id))
+    return show_job(visible_job(request, job_id), request.auth)
 
 
 @router.post("/jobs/{int:job_id}/clone", response={201: schemas.JobInFull}, url_name="job_clone")
@@ -315,14 +315,14 @@ def clone(request: ApiRequest, job_id: int, new: schemas.Clone, idempotency_key:
         request_key=idempotency_key or None,
         even_if_never=new.even_if_never,
     )
-    return Status(201, show_job(made))
+    return Status(201, show_job(made, request.auth))
 
 
 @router.post("/jobs/{int:job_id}/cancel", response=schemas.JobInFull, url_name="job_cancel")
 def cancel(request: ApiRequest, job_id: int) -> dict[str, Any]:
     """Cancels a job. Has no effect on a job that is already cancelled."""
     cancel_job(actor=request.auth, job=visible_job(request, job_id))
-    return show_job(visible_job(request, job_id))
+    return show_job(visible_job(request, job_id), request.auth)
 
 
 @router.post("/jobs/{int:job_id}/preemptible", response=schemas.JobInFull, url_name="job_preemptible")
@@ -330,7 +330,7 @@ def make_preemptible(request: ApiRequest, job_id: int, wanted: schemas.Preemptib
     """Sets whether a job is preemptible, from the next round on. For callers who may cancel the job."""
     job = visible_job(request, job_id)
     set_preemptible(actor=request.auth, job=job, preemptible=wanted.preemptible)
-    return show_job(visible_job(request, job_id))
+    return show_job(visible_job(request, job_id), request.auth)
 
 
 @router.patch("/jobs/{int:job_id}", response=schemas.JobInFull, url_name="job")
@@ -341,7 +341,7 @@ def edit(
     given = {name: getattr(changes, name) for name in changes.model_fields_set}
     job = visible_job(request, job_id)
     edit_job(actor=request.auth, job=job, changes=given, seen=versions_in(if_match))
-    return show_job(visible_job(request, job_id))
+    return show_job(visible_job(request, job_id), request.auth)
 
 
 @router.get("/jobs/{int:job_id}/events", response=schemas.EventPage, url_name="job_events")
@@ -425,7 +425,7 @@ def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
         "not_before": forecast and forecast.earliest,
         "deadline": job.deadline,
         "ends_by": planned and planned.ends_by,
-        "stops_at": end_by_limit(job),
+        "stops_at": end_by_limit(job, request.auth),
         "is_late": planned is not None and planned.is_late,
     }
 
@@ -536,8 +536,8 @@ def _unavailable_message(what: str, given: str, available: list[str], *, none: s
     return f"There is more than one {what}. Choose one of: {', '.join(available)}."
 
 
-def show_job(job: Job) -> dict[str, Any]:
-    """Converts a job to the fields of the API's response.
+def show_job(job: Job, reader: User) -> dict[str, Any]:
+    """Converts a job to the fields of the API's response to `reader`.
 
     They include which limit prevents a waiting job from starting, and how a failed job failed.
     """
@@ -549,7 +549,7 @@ def show_job(job: Job) -> dict[str, Any]:
     shown["exit_meaning"] = failure.meaning if failure else ""
     shown["last_lines"] = failure.lines if failure else []
     shown["worker_names"] = job.worker_names
-    shown["stops_at"] = end_by_limit(job)
+    shown["stops_at"] = end_by_limit(job, reader)
     return shown
 
 

@@ -236,8 +236,8 @@ class JobInFull(Job):
         "roles, the ranks."
     )
     stops_at: datetime | None = Field(
-        description="When a time limit, that of the job or one of its team, stops the job if it keeps its GPUs; null "
-        "if it holds none or has no time limit."
+        description="Time by which a time limit, that of the job or one of its team, stops the job if it keeps its "
+        "GPUs; null if it holds none or has no time limit. Limits of teams that the caller may not see do not count."
     )
 
 
@@ -375,7 +375,8 @@ class Scheduling(Schema):
         "has already run longer than expected."
     )
     stops_at: datetime | None = Field(
-        description="When a time limit stops the job if it keeps its GPUs; null if it holds none or has no time limit."
+        description="Time by which a time limit stops the job if it keeps its GPUs, as in the answer of the job; null "
+        "if it holds none or has no time limit."
     )
     is_late: bool = Field(description="Whether the job ended, or is expected to end, after its deadline.")
 

@@ -132,7 +132,7 @@ def submit(
         request_key=idempotency_key or None,
         even_if_never=given.even_if_never,
     )
-    return Status(201, show_job(job))
+    return Status(201, show_job(job, request.auth))
 
 
 def show(template: JobTemplate) -> dict[str, Any]:

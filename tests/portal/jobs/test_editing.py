@@ -130,7 +130,7 @@ def test_the_owner_changes_the_time_limit_and_the_page_says_when_the_job_stops(
     bob.post(f"{url}/edit/", edited(time_limit_hours="30.5"))
     assert 'name="time_limit_hours" value="30.5"' in bob.get(f"{url}/edit/").content.decode()
     html = bob.get(f"{url}/").content.decode()
-    assert "A time limit stops the job at <time" in html
+    assert "If the job keeps its GPUs, a time limit stops it by <time" in html
     assert "The job's own time limit is 1 d 6 h on GPUs." in html
     chosen = {"do": "time_limit", "job": [scene.job.pk], "confirmed": "yes"}
     assert bob.post("/jobs/selected/", chosen | {"time_limit_hours": "0"}, follow=True).status_code == 200

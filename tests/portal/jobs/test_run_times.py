@@ -103,8 +103,11 @@ def test_a_job_that_has_ended_tells_whether_it_missed_its_deadline(
 
 
 @pytest.mark.parametrize("kind", ["services", "sessions"])
-def test_services_and_sessions_have_no_expected_run_time(scene: Scene, bob: Client, kind: str) -> None:
-    spec = {"name": "api", "command": "serve", "environment": "python", "port": 8000, "deadline_hours": 3}
+@pytest.mark.parametrize("field", ["deadline_hours", "time_limit_hours"])
+def test_services_and_sessions_have_no_expected_run_time(
+    scene: Scene, bob: Client, kind: str, field: str
+) -> None:
+    spec = {"name": "api", "command": "serve", "environment": "python", "port": 8000, field: 3}
     answer = bob.post(f"/api/v1/{kind}", {"team": "astro", "spec": spec}, content_type="application/json")
     assert answer.status_code == 422
     assert "is only for jobs that end by themselves" in answer.content.decode()

@@ -29,6 +29,7 @@ from scheduling.spec.job_spec import JobSpec
 from tests.accounting.ledger.test_at_once import at_once
 from tests.clock import real_now, set_clock
 from tests.query_counts import queries_of
+from tests.scheduling import piped, swept
 from tests.scheduling.world import World, start, world
 
 Kind = Quota.Kind
@@ -474,7 +475,7 @@ class TestOwnTimeLimit:
         limit(lab, 1, kind=Kind.LONGEST_RUN, at_limit="warn")
         job = self.ran(lab, 1.9, time_limit_hours=own)
         held = lab.lease(job).held_from
-        assert end_by_limit(job) == held + timedelta(hours=2)
+        assert end_by_limit(job, lab.people.bob) == held + timedelta(hours=2)
         assert [end_overlong(job_id=job.pk) for _ in range(2)] == [True, False]  # the warning, once
         lab.age(lab.lease(job), 3 * 3600)  # now both are over: the shorter one is the reason
         assert end_overlong(job_id=job.pk) is True
@@ -483,11 +484,11 @@ class TestOwnTimeLimit:
 
     def test_a_waiting_job_that_has_used_a_lowered_limit_ends_without_another_start(self, lab: World) -> None:
         job = self.ran(lab, 3, time_limit_hours=9)
-        assert end_by_limit(job) is not None
+        assert end_by_limit(job, lab.people.bob) is not None
         lab.see(lab.lease(job), Phase.ENDED, end=End.LOST, ended_age=0.0)
         assert lab.states([job]) == [Job.State.SUSPENDED]
         job.refresh_from_db()
-        assert end_by_limit(job) is None
+        assert end_by_limit(job, lab.people.bob) is None
         edit_job(actor=lab.people.alice, job=job, changes={"time_limit_hours": 2.0})
         tasks.end_overlong_jobs()
         job.refresh_from_db()
@@ -501,4 +502,25 @@ class TestOwnTimeLimit:
         lab.age(lab.lease(job), 3 * 3600)
         assert end_overlong(job_id=job.pk) is False
         job.refresh_from_db()
-        assert end_by_limit(job) is None
+        assert end_by_limit(job, lab.people.bob) is None
+
+    def test_the_end_does_not_give_away_limits_of_teams_that_the_reader_may_not_see(self, lab: World) -> None:
+        limit(lab, 4, kind=Kind.LONGEST_RUN, tenant=lab.people.uni)
+        job = self.ran(lab, 1)
+        held = lab.lease(job).held_from
+        assert end_by_limit(job, lab.people.bob) is None
+        assert end_by_limit(job, lab.people.olga) == held + timedelta(hours=4)
+        edit_job(actor=lab.people.alice, job=job, changes={"time_limit_hours": 5.0})
+        job.refresh_from_db()
+        assert end_by_limit(job, lab.people.bob) == held + timedelta(hours=5)
+        assert end_by_limit(job, lab.people.olga) == held + timedelta(hours=4)
+
+    def test_members_of_sweeps_and_steps_of_pipelines_have_it_too(self, lab: World) -> None:
+        swept.step(swept.make(lab, spec=swept.spec(time_limit_hours=2)))
+        defaults = {"command": "go", "time_limit_hours": 2}
+        piped.step(piped.make(lab, definition=piped.defined(defaults=defaults)))
+        of_which = Job.objects.values_list("sweep", "pipeline", "time_limit_hours")
+        assert {(sweep is None, pipeline is None, hours) for sweep, pipeline, hours in of_which} == {
+            (False, True, 2),
+            (True, False, 2),
+        }
