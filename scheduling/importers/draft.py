@@ -221,14 +221,15 @@ class JobDraft:
                 continue
             for found in ON_HOSTS.finditer(part, launcher.end()):
                 hosts, file = found["hosts"], found["file"]
-                if self.spec.get("launch") and hosts in HOSTFILE:
+                if self.spec.get("launch") and (hosts in HOSTFILE or hosts.startswith("$")):
                     continue
                 elsewhere = not LOCAL.fullmatch(hosts) if several else "," in hosts and not file
                 if elsewhere and not self.report.refused:
                     self.report.refused_at(
                         self._sources.get("command", ""),
-                        f"{launcher[0]} starts programs on other hosts. Workers of a job cannot log in to each other."
-                        " Start the program with torchrun in every worker.",
+                        f"{launcher[0]} starts programs on other hosts. Only jobs with launch: mpi let a worker log in"
+                        " to others, of which mpirun finds a list in $FAIRLOT_HOSTFILE. Start the program with torchrun"
+                        " in every worker, or write a specification with launch: mpi.",
                         "command",
                     )
 

@@ -114,7 +114,7 @@ def _works(roles: Sequence[Role], fields: Fields, report: Report, known: Sequenc
     draft.name(fields.text("name") or "openpai-job", fields.at("name"))
     (first, *others) = roles
     if not others and not needs_roles(first.script, first.name, first.count):
-        _put(first, draft, tasks=_tasks(first, roles, None))
+        _put(first, draft, tasks=_tasks(first, roles, are_roles=False))
         if "instances" in first.fields:
             draft.put("workers", first.count, first.fields.at("instances"), "Each instance becomes a worker.")
         _completion(first, draft, is_only=True)
@@ -128,11 +128,10 @@ def _works(roles: Sequence[Role], fields: Fields, report: Report, known: Sequenc
 def _put_roles(roles: Sequence[Role], draft: JobDraft, *, without_gpus: bool) -> None:
     """Sets the fields of a job whose roles are the task roles. If none requests GPUs, those of the first one get one
     each."""
-    names = {role.name: Group(role.name, role.count, role.fields.path).role for role in roles}
     groups = []
     for at, role in enumerate(roles):
         own = draft_of(draft, at)
-        _put(role, own, tasks=_tasks(role, roles, names), may_lack_gpus=at > 0 or not without_gpus)
+        _put(role, own, tasks=_tasks(role, roles, are_roles=True), may_lack_gpus=at > 0 or not without_gpus)
         draft.report.mapped(
             role.fields.at("instances" if "instances" in role.fields else "commands"),
             f"roles[{at}].workers",
@@ -161,7 +160,7 @@ def _apart(roles: Sequence[Role], fields: Fields, report: Report, known: Sequenc
         draft.name(f"{name}-{role.name}", fields.at("name"))
         if "instances" in role.fields:
             draft.put("workers", role.count, role.fields.at("instances"), "Each instance becomes a worker.")
-        _put(role, draft, tasks=_tasks(role, [role], None))
+        _put(role, draft, tasks=_tasks(role, [role], are_roles=False))
         _completion(role, draft, is_only=True)
         retries.put_whole(fields, "jobRetryCount", draft)
         works += draft.finish()
@@ -173,10 +172,9 @@ def _apart(roles: Sequence[Role], fields: Fields, report: Report, known: Sequenc
     return works
 
 
-def _tasks(role: Role, roles: Sequence[Role], names: Mapping[str, str] | None) -> Tasks:
-    return Tasks(
-        role.name, {one.name: one.count for one in roles}, {one.name: one.ports for one in roles}, names
-    )
+def _tasks(role: Role, roles: Sequence[Role], *, are_roles: bool) -> Tasks:
+    counts, ports = {one.name: one.count for one in roles}, {one.name: one.ports for one in roles}
+    return Tasks(role.name, counts, ports, are_roles)
 
 
 def _role(name: str, fields: Fields, parts: Mapping[str, Fields]) -> Role:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.importers.documents import shown
+from scheduling.importers.roles import hosts_of
 
 VARIABLE = re.compile(r"(?<![A-Za-z0-9_])PAI_\w+", re.ASCII)
 # Names of variables about hosts and ports. A program that finds them empty fails, or does something else.
@@ -27,13 +28,13 @@ class Tasks:
     - `own`: the name of this task role.
     - `counts`: by task role, the number of its tasks.
     - `ports`: by task role, the labels of its ports.
-    - `roles`: by task role, the name of its role in Fairlot; None if the tasks are workers without roles.
+    - `are_roles`: whether the task roles are roles of the job; otherwise the tasks are workers without roles.
     """
 
     own: str
     counts: Mapping[str, int]
     ports: Mapping[str, Sequence[str]]
-    roles: Mapping[str, str] | None
+    are_roles: bool
 
     def given(self, script: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
         """Returns, by variable of OpenPAI in a script, the shell expression for its value. Also returns the names of
@@ -48,7 +49,7 @@ class Tasks:
         return found, missing
 
     def _value(self, name: str) -> str | None:
-        index = '"$FAIRLOT_ROLE_INDEX"' if self.roles is not None else '"$RANK"'
+        index = '"$FAIRLOT_ROLE_INDEX"' if self.are_roles else '"$RANK"'
         plain = {
             **ALIKE,
             "PAI_TASK_INDEX": index,
@@ -81,21 +82,21 @@ class Tasks:
         return None
 
     def _addresses(self, role: str) -> str | None:
-        if self.roles is not None:
-            return f'"$FAIRLOT_HOSTS_{self.roles[role].upper().replace("-", "_")}"'
+        if self.are_roles:
+            return f'"${hosts_of(role)}"'
         return '"$MASTER_ADDR:$MASTER_PORT"' if self.counts[role] == 1 else None
 
     def _part(self, role: str, index: int, *, of_port: bool) -> str | None:
         """Returns the host or the port of a task."""
         if index >= self.counts[role]:
             return None
-        if self.roles is None:
+        if not self.are_roles:
             first = '"$MASTER_PORT"' if of_port else '"$MASTER_ADDR"'
             return first if index == 0 else None
         return self._nth(role, str(index + 1), of_port=of_port)
 
     def _own_port(self) -> str | None:
-        if self.roles is not None:
+        if self.are_roles:
             return self._nth(self.own, "$((FAIRLOT_ROLE_INDEX + 1))", of_port=True)
         return '"$MASTER_PORT"' if self.counts[self.own] == 1 else None
 

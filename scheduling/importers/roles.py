@@ -56,9 +56,7 @@ class Group:
 
     @property
     def role(self) -> str:
-        """Returns the name of the role."""
-        plain = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:20].strip("-")
-        return plain if plain[:1].isalpha() else f"role-{plain}"[:20].strip("-")
+        return role_name(self.name)
 
     @property
     def holds_gpus(self) -> bool:
@@ -77,6 +75,17 @@ class Group:
         return (
             {"name": self.role, "workers": self.workers} | own | ({"ends_job": True} if self.ends_job else {})
         )
+
+
+def role_name(name: str) -> str:
+    """Returns the name that a role for workers of this name has."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:20].strip("-")
+    return plain if plain[:1].isalpha() else f"role-{plain}"[:20].strip("-")
+
+
+def hosts_of(name: str) -> str:
+    """Returns the variable with the addresses of the role for workers of this name, as host:port,host:port."""
+    return f"FAIRLOT_HOSTS_{role_name(name).upper().replace('-', '_')}"
 
 
 def draft_of(draft: JobDraft, at: int) -> JobDraft:

@@ -1,4 +1,4 @@
-"""Jobs, CronJobs, JobSets, Pods, and the Jobs of Volcano."""
+"""Jobs, CronJobs, JobSets and Pods."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from scheduling.importers import time_limits
 from scheduling.importers.arrays import SHELL_INDEX, Array
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
-from scheduling.importers.kubernetes.metadata import QUEUE, drop_template_metadata, put_labels
+from scheduling.importers.kubernetes.metadata import drop_template_metadata, put_labels
 from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.kubernetes.pods import PodTemplate
-from scheduling.importers.kubernetes.roles import Role, put_roles
+from scheduling.importers.kubernetes.roles import Role, put_as_roles, put_roles
 from scheduling.importers.report import Fate, Work, WorkKind
 from scheduling.timetable.cron import Cron
 
@@ -197,7 +197,7 @@ def _timetable(spec: Fields, draft: JobDraft) -> dict[str, Any] | None:
 def job_set(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     """Returns one job whose workers are the pods of all replicated jobs."""
     spec, report = root.section("spec"), draft.report
-    roles = []
+    roles, ending = [], _ending(spec, draft)
     for one in spec.sections("replicatedJobs"):
         inner = one.section("template", "spec")
         replicas, at_once = one.whole("replicas", 1) or 1, inner.whole("parallelism", 1) or 1
@@ -222,76 +222,38 @@ def job_set(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
                     report.mapped(fields.at(field), "workers")
         time_limits.put_deadline(inner, draft)
         drop_known(inner, OF_JOBS, draft)
+        name = one.text("name") or "workers"
         roles.append(
-            Role(one.text("name") or "workers", replicas * at_once, inner.section("template"), source)
+            Role(name, replicas * at_once, inner.section("template"), source, ends_job=name in ending)
         )
     if not roles:
         report.refused_at(spec.at("replicatedJobs"), "The JobSet has no replicated jobs.")
         return []
-    put_roles(roles, objects, draft)
+    if ending:
+        put_as_roles([role for role in roles if role.count > 0], objects, draft)
+    else:
+        put_roles(roles, objects, draft)
     drop_known(spec, OF_JOBS, draft)
     policy = spec.section("failurePolicy")
     drop_known(policy, dict.fromkeys(policy, "Of this policy only maxRestarts has an effect."), draft)
     return draft.finish()
 
 
-def volcano_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
-    """Returns one job whose workers are the pods of all tasks."""
-    spec, report = root.section("spec"), draft.report
-    roles = []
-    for one in spec.sections("tasks"):
-        source = one.at("replicas") if "replicas" in one else one.at("name")
-        if "name" in one:
-            report.mapped(one.at("name"), "workers")
-        drop_template_metadata(one.section("template"), draft)
-        drop_known(one, {
-            "policies": "A job succeeds when all its workers succeed, and fails when one fails.",
-            "minAvailable": "All workers of a job start together.",
-            "topologyPolicy": "The cluster places workers on the processors of a node.",
-        }, draft)  # fmt: skip
-        replicas = one.whole("replicas", 1)
-        roles.append(
-            Role(
-                one.text("name") or "workers",
-                1 if replicas is None else replicas,
-                one.section("template"),
-                source,
-            )
-        )
-    total, least = sum(role.count for role in roles), spec.whole("minAvailable")
-    if least is not None and least > total:
+def _ending(spec: Fields, draft: JobDraft) -> set[str]:
+    """Returns the names of the replicated jobs whose end ends the JobSet; none if all of them have to end."""
+    policy, report = spec.section("successPolicy"), draft.report
+    if not policy:
+        return set()
+    names = [one.text("name") for one in spec.sections("replicatedJobs")]
+    targets = policy.texts("targetReplicatedJobs") or names
+    if unknown := [name for name in targets if name not in names]:
         report.refused_at(
-            spec.at("minAvailable"), f"The job needs {least} pods and has {total}. It could never start."
+            policy.at("targetReplicatedJobs"), f"No replicated job is called {unknown[0][:40]}.", "roles"
         )
-    elif least is not None and least < total:
+    if policy.text("operator") == "Any" and len(targets) > 1:
         report.approximated(
-            spec.at("minAvailable"), "workers", f"All {total} workers start together, not only {least}."
+            policy.path, "ends_job", "The job ends when all of these have ended, not the first one."
         )
-    elif least is not None:
-        report.mapped(spec.at("minAvailable"), "workers", "All workers start together.")
-    plugins = spec.section("plugins")
-    for name in plugins:
-        if name in {"ssh", "mpi"} and total > 1:
-            report.refused_at(
-                plugins.at(name),
-                "Workers of a job cannot log in to each other. Start the program with torchrun.",
-            )
-        elif name in {"pytorch", "svc", "env", "ssh", "mpi"}:
-            report.approximated(
-                plugins.at(name), "", "Fairlot sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT instead."
-            )
-        else:
-            report.dropped(plugins.at(name), "Fairlot has no such plug-in.")
-    if not roles:
-        report.refused_at(spec.at("tasks"), "The job has no tasks.")
-        return []
-    put_roles(roles, objects, draft)
-    drop_known(spec, {
-        "queue": QUEUE, "schedulerName": "Fairlot schedules the job.",
-        "policies": "A job succeeds when all its workers succeed, and fails when one fails.",
-        "priorityClassName": "Use the field priority to order your own jobs.",
-        "volumes": "Only volumes of the pods are taken over.", "networkTopology": "Fairlot places workers close"
-                " together.",
-        "ttlSecondsAfterFinished": OF_JOBS["ttlSecondsAfterFinished"],
-    }, draft)  # fmt: skip
-    return draft.finish()
+    else:
+        report.mapped(policy.path, "ends_job", "The job ends when these workers have succeeded.")
+    return set() if set(targets) == set(names) else set(targets)

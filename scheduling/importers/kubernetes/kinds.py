@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
-from scheduling.importers.kubernetes import batch, deployments, ray, retries, training
+from scheduling.importers.kubernetes import batch, deployments, ray, retries, training, volcano
 from scheduling.importers.kubernetes.metadata import put_metadata, put_time_limit
 from scheduling.importers.kubernetes.objects import OTHERS, Objects
 from scheduling.importers.report import Work
@@ -18,7 +18,7 @@ CONVERTERS: dict[str, Converter] = {
     "Pod": batch.pod,
     "Deployment": deployments.deployment,
     "JobSet": batch.job_set,
-    "Volcano Job": batch.volcano_job,
+    "Volcano Job": volcano.volcano_job,
     "PyTorchJob": training.pytorch_job,
     "MPIJob": training.mpi_job,
     "TFJob": training.tf_job,

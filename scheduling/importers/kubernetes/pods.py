@@ -175,7 +175,8 @@ class PodTemplate:
 def has_gpus(container: Fields) -> bool:
     """Returns whether a container requests GPUs."""
     resources = container.section("resources")
-    return any(name in resources.section(part) for part in ("limits", "requests") for name in GPUS)
+    parts = [resources.section(part) for part in ("limits", "requests")]
+    return any(name in part and str(part.get(name)) != "0" for part in parts for name in GPUS)
 
 
 def put_resources(resources: Fields, draft: JobDraft) -> None:
@@ -230,7 +231,9 @@ def _put_resource(name: str, fields: Fields, draft: JobDraft) -> None:
 
 
 def _put_gpus(amount: Decimal, source: str, draft: JobDraft) -> None:
-    if amount == 0:
+    if amount == 0 and draft.spec.get("gpus_per_worker") == 0:
+        draft.report.mapped(source, "gpus_per_worker")
+    elif amount == 0:
         draft.put(
             "gpus_per_worker", 1, source, "Each worker of a job has at least one GPU.", Fate.APPROXIMATED
         )

@@ -5,9 +5,9 @@ If they differ in their command alone, the command of the job asks for the rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
@@ -32,7 +32,18 @@ class Role:
     ends_job: bool = False  # whether the end of these pods ends the job
 
 
-def put_roles(roles: Sequence[Role], objects: Objects, draft: JobDraft, *, all_train: bool = False) -> None:
+# Returns the script of a role, found at a source, after lines that it needs.
+Begun: TypeAlias = Callable[[Role, str, str], str]
+
+
+def put_roles(
+    roles: Sequence[Role],
+    objects: Objects,
+    draft: JobDraft,
+    *,
+    all_train: bool = False,
+    begun: Begun | None = None,
+) -> None:
     """Sets the fields of a job whose workers are the pods of all roles.
 
     `all_train`: whether all pods are members of the process group of a program that trains. Pods without GPUs are then
@@ -44,7 +55,7 @@ def put_roles(roles: Sequence[Role], objects: Objects, draft: JobDraft, *, all_t
         report.refused_at(roles[0].counted_at if roles else "spec", "There are no pods to run.", "workers")
         return
     if _need_roles(used):
-        put_as_roles(used, objects, draft, all_train=all_train)
+        put_as_roles(used, objects, draft, all_train=all_train, begun=begun)
         return
     first, *others = used
     leading = PodTemplate(first.template, objects, draft)
@@ -63,7 +74,11 @@ def put_roles(roles: Sequence[Role], objects: Objects, draft: JobDraft, *, all_t
     draft.put(
         "workers", sum(role.count for role in used), used[-1].counted_at, "All pods are workers of one job."
     )
-    known = [(role, script) for role, script in scripts if script is not None]
+    known = [
+        (role, (begun(role, *script[:2]), *script[1:]) if begun else script)
+        for role, script in scripts
+        if script is not None
+    ]
     if len(known) < len(scripts):
         return
     if len({script[0] for _, script in known}) == 1:
@@ -85,7 +100,13 @@ def _need_roles(used: Sequence[Role]) -> bool:
 
 
 def put_as_roles(
-    used: Sequence[Role], objects: Objects, draft: JobDraft, *, all_train: bool = False, mpi: bool = False
+    used: Sequence[Role],
+    objects: Objects,
+    draft: JobDraft,
+    *,
+    all_train: bool = False,
+    mpi: bool = False,
+    begun: Begun | None = None,
 ) -> None:
     """Sets the fields of a job with a role for each of `used`. The first one with GPUs sets the fields of the job.
 
@@ -110,12 +131,12 @@ def put_as_roles(
         container = pods.put(command=False)
         if container is None:
             return
-        waits = mpi and not role.ends_job and _serves_ssh(container)
+        waits = mpi and not role.ends_job and serves_ssh(container)
         if waits:
             report.mapped(container.at("command"), "launch", "The worker waits for mpirun.")
         elif (script := commands.of_container(container, own)) is not None:
             text = script[0].replace("/etc/mpi/hostfile", "$FAIRLOT_HOSTFILE") if mpi else script[0]
-            pods.command(text, script[1], script[2])
+            pods.command(begun(role, text, script[1]) if begun else text, script[1], script[2])
         report.mapped(
             role.counted_at, f"roles[{at}].workers", f"{role.count} of the workers are {role.name}."
         )
@@ -124,7 +145,8 @@ def put_as_roles(
     join(found, draft, "The pods differ, so each kind of them is a role.", command_of=launcher)
 
 
-def _serves_ssh(container: Fields) -> bool:
+def serves_ssh(container: Fields) -> bool:
+    """Returns whether a container only waits for logins."""
     words = " ".join([*container.texts("command"), *container.texts("args")])
     return not words or "sshd" in words or words.startswith("sleep ")
 

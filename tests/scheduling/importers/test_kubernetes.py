@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import yaml
 from scheduling.importers.registry import convert
 from scheduling.importers.report import Conversion, Fate, WorkKind
 from scheduling.spec.job_spec import JobSpec
+from tests.scheduling.importers.foreign_samples import SAMPLES
 
 KNOWN = ("A100-40GB", "A100-80GB", "H100")
 
@@ -336,6 +338,97 @@ def test_volcano_jobs_and_job_sets_count_all_their_pods() -> None:
     jobs = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "s"},
             "spec": {"replicatedJobs": [replicated]}}  # fmt: skip
     assert spec_of(jobs)["workers"] == 6
+
+
+def test_pods_of_volcano_read_the_hosts_of_their_tasks() -> None:
+    (work,) = convert(SAMPLES["kubernetes-volcano"]).works
+    made = JobSpec.parse(dict(work.spec))
+    assert [(one.name, one.workers, one.gpus_per_worker, one.ends_job) for one in made.roles] == [
+        ("ps", 1, 0, False), ("worker", 2, 1, True),
+    ]  # fmt: skip
+    hosts = {"FAIRLOT_HOSTS_PS": "a-0:2222", "FAIRLOT_HOSTS_WORKER": "b-0:2222,b-1:2222"}
+    env = hosts | {"FAIRLOT_ROLE_INDEX": "1", "PATH": "/bin:/usr/bin"}
+    with TemporaryDirectory() as folder:
+        script = made.roles[1].command.replace("/tmp/volcano", folder).replace("python train.py", "echo")
+        ran = subprocess.run(["/bin/sh", "-c", script], env=env, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == [
+        "--ps=a-0:2222,",
+        "--workers=b-0:2222,b-1:2222,",
+        "--task=1",
+        "--all=b-0,b-1",
+        "--of=2",
+    ]
+
+
+def _volcano(plugins: dict[str, Any], *tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"},
+            "spec": {"plugins": plugins, "tasks": list(tasks), **more}}  # fmt: skip
+
+
+COMPLETES = {"event": "TaskCompleted", "action": "CompleteJob"}
+
+
+def test_mpirun_of_volcano_logs_in_from_the_task_whose_end_ends_the_job() -> None:
+    script = "MPI_HOST=`cat /etc/volcano/w.host | tr '\\n' ','`; mpiexec --host ${MPI_HOST} -np 2 a.out"
+    master = {
+        "name": "m",
+        "policies": [COMPLETES],
+        "template": {"spec": of_cpus(command=["sh", "-c", script])},
+    }
+    worker = {"name": "w", "replicas": 2, "template": {"spec": of_gpus(command=["/usr/sbin/sshd", "-D"])}}
+    spec = spec_of(_volcano({"ssh": [], "svc": []}, master, worker))
+    assert (spec["launch"], [one["name"] for one in spec["roles"]]) == ("mpi", ["m", "w"])
+    assert "command" not in spec["roles"][1]
+    works_itself = worker | {"template": {"spec": of_gpus(command=["a.out"])}}
+    assert "launch: mpi" in refusals(converted(_volcano({"ssh": []}, master, works_itself)))
+
+
+def test_the_policies_of_volcano_end_the_job_where_roles_can() -> None:
+    task = {"name": "a", "replicas": 2, "template": {"spec": of_gpus()}, "policies": [COMPLETES]}
+    assert "roles" not in spec_of(_volcano({}, task))
+    other = {"name": "b", "template": {"spec": of_gpus()}}
+    spec = spec_of(_volcano({"tensorflow": []}, task, other, policies=[COMPLETES]))
+    assert [one.get("ends_job", False) for one in spec["roles"]] == [True, False]
+    found = converted(_volcano({}, task | {"policies": []}, other, policies=[COMPLETES]))
+    (line,) = [line for line in found.report if line.source == "spec.policies[0]"]
+    assert (line.fate, "give ends_job" in line.text) == (Fate.APPROXIMATED, True)
+    indexed = of_gpus(command=["sh", "-c", "a.out $VC_TASK_INDEX"])
+    alone = spec_of(_volcano({"env": []}, task | {"template": {"spec": indexed}}))
+    assert alone["command"].startswith('export VC_TASK_INDEX="$RANK"\n')
+
+
+@pytest.mark.parametrize(
+    ("policy", "ends"),
+    [
+        ({"operator": "All", "targetReplicatedJobs": ["a"]}, [True, False]),
+        ({"operator": "Any", "targetReplicatedJobs": ["b"]}, [False, True]),
+        ({"operator": "All"}, None),
+        ({"operator": "Any", "targetReplicatedJobs": ["a", "b"]}, None),
+    ],
+)
+def test_the_success_policy_of_a_job_set_says_whose_end_ends_the_job(
+    policy: dict[str, Any], ends: list[bool] | None
+) -> None:
+    replicated = [
+        {"name": name, "template": {"spec": {"template": {"spec": of_gpus()}}}} for name in ("a", "b")
+    ]
+    jobs = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "s"},
+            "spec": {"replicatedJobs": replicated, "successPolicy": policy}}  # fmt: skip
+    spec = spec_of(jobs)
+    assert ([one.get("ends_job", False) for one in spec["roles"]] if "roles" in spec else None) == ends
+    unknown = jobs | {"spec": jobs["spec"] | {"successPolicy": {"targetReplicatedJobs": ["c"]}}}
+    assert "is called c" in refusals(converted(unknown))
+
+
+def test_a_role_may_ask_for_no_gpus() -> None:
+    none = of_gpus()
+    none["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 0}}
+    spec = spec_of(
+        _volcano(
+            {}, {"name": "a", "template": {"spec": none}}, {"name": "b", "template": {"spec": of_gpus()}}
+        )
+    )
+    assert [one["gpus_per_worker"] for one in spec["roles"]] == [0, 1]
 
 
 def test_a_train_job_takes_what_it_lacks_from_its_runtime() -> None:
