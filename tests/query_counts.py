@@ -89,10 +89,10 @@ PAGES: dict[str, range] = {
     # Of these lists, too, one each for the columns and the views of the reader.
     "sessions": up_to(8),
     "services": up_to(12),
-    "schedules": up_to(10),
-    "sweeps": up_to(10),
+    "schedules": up_to(11),
+    "sweeps": up_to(11),
     "sweep_new": up_to(10),
-    "pipelines": up_to(10),
+    "pipelines": up_to(11),
     "pipeline_new": up_to(10),
     # Three of these read the holders, the last rounds and the sizes; one reads the teams of the filter.
     "cluster": up_to(13),

@@ -18,7 +18,7 @@ from accounting.access.permissions import may, require
 from accounting.actions.checks import check_choice, check_fields
 from accounting.core.calendar import MICROSECOND
 from accounting.core.clock import now_from_database
-from accounting.core.errors import Refused
+from accounting.core.errors import Refusals, Refused
 from accounting.core.wording import fixed
 from accounting.limits.forecast import forecast
 from accounting.limits.past_budgets import amount_at
@@ -57,10 +57,12 @@ def set_budget(
     """
     require(actor, "budget.set", tenant)
     check_choice("period", period, Budget.Period.values, "period")
-    if not Decimal(amount).is_finite() or amount <= 0:
-        raise Refused("A budget must be greater than 0.", "amount")
-    if actor is not None and not may(actor, "budget.set"):
-        _check_above(actor, tenant, period, Decimal(amount))
+    refusals = Refusals()
+    with refusals.kept():
+        if not Decimal(amount).is_finite() or amount <= 0:
+            raise Refused("A budget must be greater than 0.", "amount")
+        if actor is not None and not may(actor, "budget.set"):
+            _check_above(actor, tenant, period, Decimal(amount))
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # other changes wait
     budget = Budget.objects.select_for_update().filter(tenant=tenant, period=period).first()
     before = _audit_values(budget) if budget and budget.removed_at is None else {}
@@ -72,9 +74,12 @@ def set_budget(
     if by_forecast is not None:
         budget.by_forecast = by_forecast
     if percentages is not None:
-        budget.percentages = _checked(percentages)
+        with refusals.kept():
+            budget.percentages = _checked(percentages)
     if webhook_url is not None:
-        _set_webhook(actor, budget, webhook_url.strip())
+        with refusals.kept():
+            _set_webhook(actor, budget, webhook_url.strip())
+    refusals.raise_any()
     check_fields(budget, "amount", "webhook_url")
     budget.save()
     after = _audit_values(budget)

@@ -147,7 +147,7 @@ def answer_with_problems(api: NinjaAPI) -> None:
 
     @api.exception_handler(Refused)
     def _refused(request: HttpRequest, error: Refused) -> HttpResponse:
-        return problem(409, error.message, {error.field: error.message} if error.field else None)
+        return problem(409, error.message, {one.field: one.message for one in error.all if one.field} or None)
 
     @api.exception_handler(NoSuchFile)
     def _no_such_file(request: HttpRequest, error: NoSuchFile) -> HttpResponse:

@@ -27,7 +27,8 @@ def act_on(form: Form, act: Callable[[Values], object]) -> bool:
     try:
         act(form.cleaned_data)
     except Refused as error:
-        form.refuse(error.message, error.field)
+        for one in error.all:
+            form.refuse(one.message, one.field)
     except NotAllowed as error:
         form.refuse(str(error))
     return form.is_valid()

@@ -26,6 +26,7 @@ from portal.lists.views import opened, view_pages
 from portal.live.topics import topics_of_jobs
 from portal.sorting import M
 from portal.user_request import UserRequest
+from scheduling.models import Draft
 
 ROWS = 50
 # Titles of the parameters that narrow a list, for the chips above it.
@@ -49,6 +50,7 @@ class WorkList(Generic[M]):
     - `icon`, `purpose`, `create`: for a list without rows: an icon, what the objects are for, and the text of the
       button, which leads to the URL `{one}_new`.
     - `prefix`: begins the lookups of name, team and owner, if they are fields of a related object.
+    - `drafts`: the kind of drafts of such objects, whose number the page shows; "" if there are none.
     - `rows`: returns the rows of a page of objects, in the same order, for the cells; by default the objects.
     """
 
@@ -63,6 +65,7 @@ class WorkList(Generic[M]):
     purpose: str
     create: str
     prefix: str = ""
+    drafts: str = ""
     rows: Callable[[Sequence[M], User], Sequence[Any]] = lambda found, reader: found
 
     @property
@@ -185,6 +188,7 @@ def show_list(request: UserRequest, work: WorkList[Any]) -> HttpResponse:
         "page": page,
         "rows": list(zip((one.pk for one in shown), work.rows(shown, user), strict=True)),
         "choosable": SimpleLazyObject(lambda: choosable(work.columns, columns)),
+        "drafts": _drafts(user, work) if not wanted_part(request) else 0,
         "topics": topics_of_jobs(user),
         "addresses": {
             "list": reverse(work.name),
@@ -194,6 +198,11 @@ def show_list(request: UserRequest, work: WorkList[Any]) -> HttpResponse:
         },
     }
     return render_page(request, "lists/work.html", context)
+
+
+def _drafts(user: User, work: WorkList[Any]) -> int:
+    """Returns how many drafts of such objects the user has."""
+    return Draft.objects.visible_to(user).filter(kind=work.drafts).count() if work.drafts else 0
 
 
 def facets_of_work(user: User, work: WorkList[Any], chosen: WorkFilter) -> list[Facet]:

@@ -10,7 +10,7 @@ from portal.lists.cells import Label, Link, chip_of, chips_of, counts_in_words
 from portal.lists.columns import Column, Columns
 from portal.lists.work import WorkList, ended_of
 from portal.sorting import Names
-from scheduling.models import Pipeline, PipelineStep
+from scheduling.models import Draft, Pipeline, PipelineStep
 
 # Tone and icon of each state's chip.
 STATES = {
@@ -65,4 +65,5 @@ PIPELINES = WorkList(
     icon="flow",
     purpose="A pipeline submits each job once the jobs that it needs have ended.",
     create="Create a pipeline",
+    drafts=Draft.Kind.PIPELINE,
 )

@@ -14,7 +14,7 @@ from portal.lists.cells import Code, Label, Link, Muted
 from portal.lists.columns import Column, Columns
 from portal.lists.work import WorkList
 from portal.sorting import Names, Since
-from scheduling.models import Schedule, ScheduleRun
+from scheduling.models import Draft, Schedule, ScheduleRun
 from scheduling.timetable import TimetableError
 
 # A paused schedule has no next run, although `next_due_at` keeps its value.
@@ -126,4 +126,5 @@ SCHEDULES = WorkList(
     icon="calendar",
     purpose="A schedule submits a job at set times: every night, every Monday, on the last day of each month.",
     create="Create a schedule",
+    drafts=Draft.Kind.SCHEDULE,
 )

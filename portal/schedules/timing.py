@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from django.http import QueryDict
 
-from accounting.core.errors import Refused
+from accounting.core.errors import Refusals, Refused
 from accounting.core.numbers import DECIMAL_IN_WORDS, read_decimal
 from portal.forms.fields import read_date_and_time
 from scheduling.models import Schedule
@@ -82,13 +82,17 @@ class Timing:
         """Converts the texts to `Terms`: the timetable of a schedule, and its rules for missed and for overlapping
         runs.
 
-        Raises Refused, with the field's name, for the first invalid text.
+        Raises Refused, with the name of each field that has an invalid text.
         """
-        begins, ends = self._bounds()
+        refusals = Refusals()
+        begins = ends = None
+        with refusals.kept():
+            begins, ends = self._bounds()
         hours = read_decimal(self.catch_up_hours)
-        if hours is None:
-            raise Refused(f"This must be a number of hours: {DECIMAL_IN_WORDS}.", "catch_up_hours")
-        seconds = round(hours * HOUR)
+        with refusals.kept():
+            if hours is None:
+                raise Refused(f"This must be a number of hours: {DECIMAL_IN_WORDS}.", "catch_up_hours")
+        seconds = round((hours or 0) * HOUR)
         terms = Terms(
             expression=self.expression,
             time_zone=self.time_zone,
@@ -98,11 +102,9 @@ class Timing:
             catch_up_seconds=seconds,
             overlap=self.overlap,
         )
-        try:
+        with refusals.kept():
             terms.check(self.stored)
-        except Refused as error:
-            name = "catch_up_hours" if error.field == "catch_up_seconds" else error.field
-            raise Refused(error.message, name) from None
+        refusals.raise_any()
         return terms
 
     def checked(self) -> Self:
@@ -114,7 +116,10 @@ class Timing:
         return replace(self, problems={})
 
     def with_problem(self, error: Refused) -> Self:
-        return replace(self, problems={error.field or "": error.message})
+        names = {"catch_up_seconds": "catch_up_hours"}  # of the fields that have another unit here
+        return replace(
+            self, problems={names.get(one.field or "", one.field or ""): one.message for one in error.all}
+        )
 
     def preview(self, now: datetime, reader: Any) -> dict[str, Any] | None:
         """Returns the next runs, in the time zones of the schedule and of `reader`, and the timetable as a sentence.
@@ -140,7 +145,13 @@ class Timing:
             zone = Timetable.read("* * * * *", self.time_zone).zone
         except TimetableError as error:
             raise Refused(error.message, error.field) from None
-        return _read_wall(self.begins, zone, "begins"), _read_wall(self.ends, zone, "ends")
+        refusals, walls = Refusals(), {"begins": self.begins, "ends": self.ends}
+        found: dict[str, datetime | None] = {}
+        for name, text in walls.items():
+            with refusals.kept():
+                found[name] = _read_wall(text, zone, name)
+        refusals.raise_any()
+        return found["begins"], found["ends"]
 
     @property
     def _walls(self) -> tuple[str, str, str]:

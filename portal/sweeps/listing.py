@@ -10,7 +10,7 @@ from portal.lists.cells import Label, Link, chip_of, chips_of, counts_in_words
 from portal.lists.columns import Column, Columns
 from portal.lists.work import WorkList, ended_of
 from portal.sorting import Names
-from scheduling.models import Sweep, SweepMember
+from scheduling.models import Draft, Sweep, SweepMember
 
 # Tone and icon of each state's chip.
 STATES = {
@@ -68,4 +68,5 @@ SWEEPS = WorkList(
     icon="sliders",
     purpose="A sweep submits a job for each combination of parameters, a few at a time, and compares their metrics.",
     create="Create a sweep",
+    drafts=Draft.Kind.SWEEP,
 )

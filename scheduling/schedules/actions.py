@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 
 from accounting.access import audit
 from accounting.core.clock import now_from_database
-from accounting.core.errors import NotAllowed, Refused
+from accounting.core.errors import NotAllowed, Refusals, Refused
 from accounting.models import Membership, Tenant, User
 from scheduling.core import pubsub
 from scheduling.jobs.code_from_git import fetches_code
@@ -43,15 +43,26 @@ class Terms:
     overlap: str = Schedule.Overlap.FORBID
 
     def check(self, stored: Schedule | None = None) -> Timetable:
-        """Returns the timetable. Raises Refused, with the name of the field, if a value is invalid.
+        """Returns the timetable. Raises Refused, with the name of each invalid field, if a value is invalid.
 
         A timetable equal to that of `stored` is accepted even if it breaks rules that were added later.
         """
+        refusals = Refusals()
         for field, choices in (("missed", Schedule.Missed), ("overlap", Schedule.Overlap)):
-            if getattr(self, field) not in choices.values:
-                raise Refused(f"Accepted: {', '.join(choices.values)}.", field)
-        if not 0 <= self.catch_up_seconds <= LONGEST_CATCH_UP:
-            raise Refused("The catch-up window must be from 0 to 30 days.", "catch_up_seconds")
+            with refusals.kept():
+                if getattr(self, field) not in choices.values:
+                    raise Refused(f"Accepted: {', '.join(choices.values)}.", field)
+        with refusals.kept():
+            if not 0 <= self.catch_up_seconds <= LONGEST_CATCH_UP:
+                raise Refused("The catch-up window must be from 0 to 30 days.", "catch_up_seconds")
+        table: Timetable | None = None
+        with refusals.kept():
+            table = self._table(stored)
+        refusals.raise_any()
+        assert table is not None  # noqa: S101 - otherwise there is a refusal
+        return table
+
+    def _table(self, stored: Schedule | None) -> Timetable:
         try:
             if stored and self.has_timetable_of(stored):
                 return stored.timetable

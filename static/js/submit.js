@@ -114,16 +114,22 @@ function leave({ submitter }) {
 function offerPresets(place) {
   const [choice, time] = [place.querySelector("select"), place.querySelector("input[type=time]")];
   const expression = document.getElementById(place.dataset.presets);
+  // An expression that is written below has its own time.
+  const show = () => {
+    time.closest(".field").hidden = !choice.value;
+  };
   const read = () => {
     const words = expression.value.trim().split(/\s+/);
     const kinds = [...choice.options].map((option) => option.value.split(" "));
     const fits = (kind) => kind.length === words.length && kind.every((part, at) => (part.startsWith("{") ? /^\d{1,2}$/.test(words[at]) : part === words[at].toUpperCase()));
     choice.selectedIndex = kinds.findIndex((kind, at) => fits(kind) || at === kinds.length - 1);
+    show();
     if (!choice.value) return;
     const [minute, hour] = words;
     time.value = `${hour === "*" ? time.value.slice(0, 2) : hour.padStart(2, "0")}:${minute.padStart(2, "0")}`;
   };
   const write = () => {
+    show();
     const [hour, minute] = time.value.split(":");
     if (!choice.value || !minute) return;
     expression.value = choice.value.replace("{m}", Number(minute)).replace("{h}", Number(hour));

@@ -22,6 +22,14 @@ def page(client: Client, path: str) -> str:
     return " ".join(html_module.unescape(client.get(path).content.decode()).split())
 
 
+def test_a_budget_says_all_that_is_wrong_at_once(scene: Scene, browser_of) -> None:
+    alice = browser_of(scene.people.alice)
+    wrong = BUDGET | {"amount": "-1", "percentages": "0", "webhook_url": "ftp://example.org"}
+    answer = alice.post("/team/astro/budgets/set/", wrong)
+    assert answer.status_code == 422
+    assert set(answer.context["posted"].errors) == {"amount", "percentages", "webhook_url"}
+
+
 def test_a_manager_adds_a_user_by_the_exact_name_or_address_and_removes_one(scene: Scene, browser_of) -> None:
     alice = browser_of(scene.people.alice)
     User.objects.filter(pk=make.user("dora").pk).update(email="dora@example.org")

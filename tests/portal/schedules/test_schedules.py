@@ -116,6 +116,29 @@ def test_each_wrong_field_says_what_is_accepted_and_keeps_what_was_typed(
     assert Schedule.objects.count() == before
 
 
+def test_all_wrong_times_are_marked_at_once(scene: Scene, bob: Client) -> None:
+    wrong = posted(catch_up_hours="-3", begins="2096-03-24T12:00", ends="2095-01-01T00:00", missed="perhaps")
+    html = bob.post("/schedules/new/", wrong).content.decode()
+    assert "30 days" in problem_of(html, "catch_up_hours")
+    assert "must not be before the start" in problem_of(html, "ends")
+    assert "skip, once, all" in problem_of(html, "missed")
+    html = bob.post(
+        "/schedules/new/", posted(catch_up_hours="a day", begins="soon", ends="later")
+    ).content.decode()
+    for field in ("catch_up_hours", "begins", "ends"):
+        assert problem_of(html, field)
+    html = bob.post("/schedules/new/", posted(time_zone="Berlin", catch_up_hours="-3")).content.decode()
+    assert "Europe/Berlin" in problem_of(html, "time_zone")
+    assert "30 days" in problem_of(html, "catch_up_hours")
+
+
+def test_the_list_leads_to_drafts_of_schedules(scene: Scene, bob: Client) -> None:
+    assert 'href="/drafts/"' not in bob.get("/sweeps/").content.decode()
+    bob.post("/schedules/new/", posted(do="draft", request_key="d1"))
+    assert re.search(r'href="/drafts/">.*?1 draft<', text_of(bob.get("/schedules/")))
+    assert "1 draft<" not in text_of(bob.get("/sweeps/"))
+
+
 def test_the_next_runs_are_shown_in_both_zones_while_one_types(scene: Scene, bob: Client) -> None:
     response = text_of(bob.post("/schedules/preview/", posted()))
     assert response.count("<time") == 10
