@@ -781,6 +781,7 @@ class Limit(TypedDict):
     id: int
     by_managers: bool
     used: str | None
+    of_former_member: bool
 
 
 class LimitTerms(TypedDict):
@@ -969,6 +970,7 @@ class OwnLimit(TypedDict):
     id: int
     by_managers: bool
     used: str | None
+    of_former_member: bool
     used_in: str
 
 

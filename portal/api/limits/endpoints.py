@@ -182,4 +182,5 @@ def _show(shown: ShownLimit) -> dict[str, Any]:
         "at_limit": quota.at_limit,
         "by_managers": quota.by_managers,
         "used": shown.used,
+        "of_former_member": shown.of_former_member,
     }

@@ -49,6 +49,9 @@ class Limit(NewLimit):
         description="Current usage that counts against the limit. If `each_user` is true, the highest usage of any "
         "user. Null in the response to a change of the limit."
     )
+    of_former_member: bool = Field(
+        description="Whether the limit is on a user who has left the team. It counts again if the user returns."
+    )
 
 
 class OwnLimit(Limit):

@@ -10,6 +10,7 @@ from decimal import Decimal
 import pytest
 from django.test import Client
 
+from accounting.actions import set_quota
 from accounting.core.clock import now_from_database
 from accounting.models import AuditEvent, Generation, Membership, Quota, Tenant
 from fairshare.entitlement import entitlements
@@ -17,6 +18,7 @@ from fairshare.model import Reason
 from scheduling.models import Cluster, Job, Lease, Round
 from scheduling.shares.preview import preview
 from scheduling.shares.snapshot import Change, read_snapshot
+from tests import make
 from tests.fairshare.build import decide
 from tests.portal.scene import Scene
 from tests.scheduling.world import World, world
@@ -479,3 +481,17 @@ class TestApi:
                 found = client.post(path, form, content_type="application/json").status_code
                 assert found == (200 if previews else 404)
             assert client.delete(f"/api/v1/limits/{scene.quota.pk}").status_code == 404
+
+
+def test_a_limit_on_a_user_who_left_the_team_says_so(scene: Scene, browser_of) -> None:
+    people = scene.people
+    alice = browser_of(people.alice)
+    for user in (people.bob, people.alice):
+        set_quota(actor=people.ada, tenant=people.astro, kind="queued_jobs", limit=3, user=user)
+    assert "former member" not in shown(alice.get("/team/astro/limits/"))
+    scene.membership.delete()
+    assert shown(alice.get("/team/astro/limits/")).count(">former member<") == 1
+    rows = {row["user"]: row["of_former_member"] for row in alice.get("/api/v1/limits?team=astro").json()}
+    assert (rows["bob"], rows["alice"]) == (True, False)
+    make.membership(people.bob, people.uni)  # a role above the team holds in it, too
+    assert "former member" not in shown(alice.get("/team/astro/limits/"))

@@ -153,7 +153,8 @@ def idle(app: App, **options: Any) -> None:
 
 
 LIMITS: list[Column] = [
-    ("ID", "id"), ("KIND", "kind"), ("LIMIT", "limit"), ("USED", "used"), ("TEAM", "team"), ("USER", "user"),
+    ("ID", "id"), ("KIND", "kind"), ("LIMIT", "limit"), ("USED", "used"), ("TEAM", "team"),
+    ("USER", lambda row: f"{row['user']} (former member)" if row["of_former_member"] else row["user"]),
     ("GPU TYPE", "generation"), ("PERIOD", "period"), ("AT LIMIT", "at_limit"),
 ]  # fmt: skip
 KINDS = ["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed", "storage"]
