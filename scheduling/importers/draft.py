@@ -8,6 +8,7 @@ from typing import Any
 
 from scheduling.importers import credentials
 from scheduling.importers.amounts import NoAmount, as_amount
+from scheduling.importers.credentials_in_scripts import credential_in_script
 from scheduling.importers.gpus import choose, is_slice
 from scheduling.importers.reading import parameter_in, template_in, templated
 from scheduling.importers.report import Fate, Report, Work, WorkKind
@@ -73,7 +74,7 @@ class JobDraft:
 
     def command(self, script: str, source: str, text: str = "", fate: Fate = Fate.MAPPED) -> None:
         """Sets the command, a script of /bin/sh. A script with a credential or a template is refused."""
-        if found := credentials.credential_in_script(script):
+        if found := credential_in_script(script):
             self.report.refused_at(
                 source,
                 f"The command contains a credential ({found[:60]}). Store it as a secret, and let the command read it"
@@ -98,9 +99,7 @@ class JobDraft:
             )
         elif name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
             self.report.dropped(source, GIVEN)
-        elif credentials.has_credential(value) or (
-            credentials.is_credential_name(name) and not value.isdigit()
-        ):
+        elif credentials.is_confidential(name, value):
             self.secret(
                 name, credentials.secret_name(name), source,
                 f"The value is left out, because it is confidential. Store it as the secret"

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from scheduling.importers.amounts import NoAmount, as_amount, quantity, seconds, size
 from scheduling.importers.credentials import (
-    credential_in_script,
     has_credential,
     is_credential_name,
     redacted,
 )
+from scheduling.importers.credentials_in_scripts import credential_in_script
 from scheduling.importers.gpus import choose, is_slice
 from scheduling.importers.reading import Source, Unreadable, Yaml, read_documents
 from scheduling.importers.redaction import without
