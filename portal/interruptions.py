@@ -1,7 +1,7 @@
 """Prepares the interruptions of services and sessions for pages and the API. An interruption is a period in which the
 program did not answer.
 
-Also determines the time from which a lease may be preempted, so that pages can show a notice in advance.
+Also determines the time from which a lease may be suspended, so that pages can show a notice in advance.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from scheduling.models.event_codes import Cause
 MOST_SHOWN = 20
 SUMMED = timedelta(days=7)
 LABELS: Mapping[Cause, str] = {
-    Cause.CLAIMED: "preempted for other jobs",
-    Cause.OWN_JOBS: "preempted for the owner's other jobs",
+    Cause.CLAIMED: "suspended for other jobs",
+    Cause.OWN_JOBS: "suspended for the owner's other jobs",
     Cause.LIMIT: "limit reached",
     Cause.MOVED: "moved",
     Cause.RESIZED: "resized",
@@ -88,7 +88,7 @@ def as_json(found: Interruptions) -> list[dict[str, Any]]:
 
 
 def claimable_from(lease: Lease | None) -> datetime | None:
-    """Returns the time from which the lease may be preempted for other jobs. Queries `lease.cluster` unless it is
+    """Returns the time from which the lease may be suspended for other jobs. Queries `lease.cluster` unless it is
     already loaded.
 
     Returns None in three cases:

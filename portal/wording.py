@@ -108,8 +108,8 @@ LEASE_ENDS: Mapping[str, str] = {
     "": "",
     LeaseEnd.SUCCEEDED: "succeeded",
     LeaseEnd.FAILED: "failed",
-    LeaseEnd.STOPPED: "preempted",
-    LeaseEnd.FROZEN: "preempted, frozen",
+    LeaseEnd.STOPPED: "suspended",
+    LeaseEnd.FROZEN: "suspended, frozen",
     LeaseEnd.LOST: "vanished",
     LeaseEnd.START_FAILED: "job could not start",
     LeaseEnd.DELETED: "deleted",
@@ -122,7 +122,7 @@ LEASE_ENDS: Mapping[str, str] = {
     LeaseEnd.OWNER_MAY_NOT: "owner may no longer run jobs",
     LeaseEnd.SHUTDOWN: "portal stopped",
 }
-# Causes that are shown instead of "preempted" for a lease that was stopped.
+# Causes that are shown instead of "suspended" for a lease that was stopped.
 LEASE_STOPS: Mapping[str, str] = {
     Cause.DRAINED: "node drained",
     Cause.PORTAL_STOPPED: "portal stopped",

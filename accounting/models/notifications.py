@@ -21,7 +21,7 @@ class EventKind(models.TextChoices):
     JOB_WAITING = "job.waiting", "Job has waited for long"
     JOB_WARNED = (
         "job.warned",
-        "GPUs are idle, work is repeated, a session stops soon, or a job may be preempted",
+        "GPUs are idle, work is repeated, a session stops soon, or a job may be suspended",
     )
     SWEEP_ENDED = "sweep.ended", "Sweep ended"
     SERVICE_FAILED = "service.failed", "Revision of a service failed, or its replicas end again and again"

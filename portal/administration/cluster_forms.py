@@ -75,7 +75,7 @@ class AttachForm(KubeconfigForm):
         maxlength=253,
         required=False,
         help_text="Name of a ReadWriteMany PersistentVolumeClaim in each team's namespace. Without "
-        "one, preempted jobs start again from the beginning.",
+        "one, suspended jobs start again from the beginning.",
     )
     writes_per_second = Measure("Maximum writes to the Kubernetes API per second", initial=50)
     writes_at_once = Whole("Maximum writes to the Kubernetes API in a burst", initial=100)

@@ -85,16 +85,16 @@ class SchedulingForm(Form):
         "Time slicing",
         Cluster.Slicing.choices,
         widget=RadioSelect,
-        help_text="What happens to a preempted gang: it saves a checkpoint and exits, or it is frozen "
+        help_text="What happens to a suspended gang: it saves a checkpoint and exits, or it is frozen "
         "and keeps its memory. A job has a checkpoint pattern if its specification has one.",
     )
     quantum_seconds = Measure("Quantum, seconds")
     min_hold_seconds = Measure(
-        "Minimum time before preemption, seconds", help_text="A gang keeps its GPUs at least this long."
+        "Minimum time before suspension, seconds", help_text="A gang keeps its GPUs at least this long."
     )
     notice_seconds = Measure(
-        "Preemption notice, seconds",
-        help_text="A service replica or session is warned this many seconds before it is preempted.",
+        "Suspension notice, seconds",
+        help_text="A service replica or session is warned this many seconds before it is suspended.",
     )
     overhead_limit = Percentage("Highest allowed switching overhead, %")
     cpu_per_gpu = Measure("Default CPUs per GPU", required=False)

@@ -41,7 +41,7 @@ def _url(job: Job, remedy: Remedy, user: User) -> str:
         case RemedyCode.ASK_FOR_LIMIT | RemedyCode.ASK_FOR_TICKETS:
             return reverse("request_new", args=[job.tenant.slug])
         case RemedyCode.SAVE_CHECKPOINTS:
-            return f"{reverse('docs_page', args=['jobs'])}#continue-after-a-preemption"
+            return f"{reverse('docs_page', args=['jobs'])}#continue-after-a-suspension"
         case RemedyCode.FREEZE_JOBS:
             return reverse("admin_settings")
         case RemedyCode.STOP_SESSION:

@@ -1,4 +1,4 @@
-"""What a job's page shows of work that was done again after preemptions."""
+"""What a job's page shows of work that was done again after suspensions."""
 
 from __future__ import annotations
 

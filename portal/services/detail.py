@@ -53,7 +53,7 @@ class Member:
 
     @property
     def claimable_from(self) -> datetime | None:
-        """Returns the time from which the replica may be preempted for other jobs.
+        """Returns the time from which the replica may be suspended for other jobs.
 
         Returns None if the replica holds no GPUs, if it is protected because it is within the team's guaranteed share,
         or if it is already stopping.
@@ -115,7 +115,7 @@ def members_by_service(services: Iterable[Service]) -> dict[int | None, list[Mem
 
 
 def claimable_from(members: Sequence[Member]) -> list[datetime]:
-    """Returns a time for each replica that may be preempted for other jobs: the time from which this is allowed.
+    """Returns a time for each replica that may be suspended for other jobs: the time from which this is allowed.
 
     Leaves out replicas within the team's guaranteed share, and replicas that are already stopping.
     """
@@ -123,7 +123,7 @@ def claimable_from(members: Sequence[Member]) -> list[datetime]:
 
 
 def on_notice(members: Sequence[Member]) -> str:
-    """Returns the subject and verb of a sentence about the replicas that may be preempted, such as "2 replicas run"."""
+    """Returns the subject and verb of a sentence about the replicas that may be suspended, such as "2 replicas run"."""
     count = len(claimable_from(members))
     return "1 replica runs" if count == 1 else f"{count} replicas run"
 

@@ -53,7 +53,7 @@ class SessionDetail:
 
     @property
     def claimable_from(self) -> datetime | None:
-        """Returns the time from which the session's lease may be preempted for other jobs.
+        """Returns the time from which the session's lease may be suspended for other jobs.
 
         Returns None if there is no lease, if the lease is protected because it is within the team's guarantee, or if
         the lease is already stopping.

@@ -170,7 +170,7 @@ def _beyond(parameters: Parameters) -> str:
 def _claimed(parameters: Parameters) -> str:
     waited = parameters.get("waited")
     claims = f"; waiting jobs get {waited}" if waited else ""
-    return f"Preempted: {_beyond(parameters) or 'other jobs go first'}{claims}"
+    return f"Suspended: {_beyond(parameters) or 'other jobs go first'}{claims}"
 
 
 def _claim_warned(parameters: Parameters) -> str:
@@ -178,7 +178,7 @@ def _claim_warned(parameters: Parameters) -> str:
     details = f": {beyond}" if beyond else ""
     time = _utc(parameters["at"], "%H:%M:%S")
     return (
-        f"The job holds GPUs that are not guaranteed{details}. From {time} on, the job is preempted if other jobs"
+        f"The job holds GPUs that are not guaranteed{details}. From {time} on, the job is suspended if other jobs"
         " claim its GPUs"
     )
 
@@ -299,9 +299,9 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     ),
     E.CLAIMED: _claimed,
     E.CLAIM_WARNED: _claim_warned,
-    E.OWN_JOBS: "Preempted: other jobs of {owner} go first",
+    E.OWN_JOBS: "Suspended: other jobs of {owner} go first",
     E.NOT_IDLE: "Preempted: the job is preemptible, and other jobs want its GPUs",
-    E.PREEMPTED: lambda found: f"Preempted: {SHORT[Reason(found['reason'])]}",
+    E.PREEMPTED: lambda found: f"Suspended: {SHORT[Reason(found['reason'])]}",
     E.TEAM_ARCHIVED: "Stopped: the team is archived; the job continues if the team is restored",
     E.OWNER_MAY_NOT: "Stopped: the job's owner may no longer run jobs in the team",
     E.DRAINED: _drained,

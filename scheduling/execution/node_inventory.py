@@ -180,7 +180,7 @@ def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
     other = {"node": node.name, "gpus": shown.gpus, "generation": shown.generation.name}
     said = Message.of(EventCode.NODE_EXCHANGED, **other)
     leave_node(node, why=said, now=now)
-    why = f"{sentence_of(said)}; jobs on the node are being preempted"[:200]
+    why = f"{sentence_of(said)}; jobs on the node are being suspended"[:200]
     return replace(
         shown,
         generation=node.generation,

@@ -16,7 +16,7 @@ MOST = 100
 USUAL = 6
 MOST_CODES, LARGEST_CODE = 50, 255
 FAILS = "A program that fails ends its job."
-AGAIN = "Fairlot starts a job again after a preemption or a lost node in any case."
+AGAIN = "Fairlot starts a job again after a suspension or a lost node in any case."
 OTHER_FIELD = "Another field of the text already says how often the program is started again."
 OF_SERVICES = "A service is always started again."
 

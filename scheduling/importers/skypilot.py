@@ -341,7 +341,7 @@ def _command(fields: Fields, draft: JobDraft) -> None:
         draft.report.approximated(
             fields.at("setup"),
             "command",
-            "The setup is a part of the command, so it also runs after each preemption.",
+            "The setup is a part of the command, so it also runs after each suspension.",
         )
 
 

@@ -1,5 +1,5 @@
 """Finds what would let a waiting job start, and does it: changes of the job, clones of another shape, and whom to ask.
-Also finds what helps a job that does its work again after each preemption.
+Also finds what helps a job that does its work again after each suspension.
 
 Explanations say why a job waits (explain.py). A remedy is a button or a link beside the explanation.
 """

@@ -16,7 +16,7 @@ class RunTime:
 
     left: timedelta | None  # remaining expected run time; None: used up, or no run time is expected
     over: timedelta | None  # time beyond the expected run time; None: not exceeded
-    # The expected end without further preemption; None: the start or the remaining run time is unknown.
+    # The expected end without further suspension; None: the start or the remaining run time is unknown.
     ends_by: datetime | None
     deadline: datetime | None
     is_late: bool  # the job ended, or is expected to end, after its deadline

@@ -1,4 +1,4 @@
-"""Notices: each notice warns the owner of a replica or session that, after the notice time, a round may preempt it for
+"""Notices: each notice warns the owner of a replica or session that, after the notice time, a round may suspend it for
 other users."""
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _warn(noticed: Sequence[tuple[Lease, dict[str, Any]]], now: datetime, ends: 
                     service=job.service, at=now, kind=WARNED, detail={**said.parameters, "replica": job.name}
                 )
             )
-        announce_warning(job, "May be preempted", sentence_of(said), topic="claim", at=now)
+        announce_warning(job, "May be suspended", sentence_of(said), topic="claim", at=now)
     JobEvent.objects.bulk_create(events)
     ServiceEvent.objects.bulk_create(of_services)
 

@@ -357,7 +357,7 @@ class Scheduling(Schema):
         "the job has no place, such as one that a limit holds back."
     )
     repeated_work: RepeatedWork | None = Field(
-        description="The work that the job did again after preemptions; null if it goes on where it was, or if that is "
+        description="The work that the job did again after suspensions; null if it goes on where it was, or if that is "
         "not known."
     )
     starts_by: datetime | None = Field(

@@ -100,7 +100,7 @@ class ServiceReplica(Schema):
     address: str = Field(description="Host and port of the replica; empty while the replica does not run.")
     why_not_ready: str
     claimable_from: datetime | None = Field(
-        description="Time from which other jobs may preempt the replica; null while its GPUs are guaranteed."
+        description="Time from which other jobs may suspend the replica; null while its GPUs are guaranteed."
     )
 
 

@@ -71,7 +71,7 @@ class Session(WithOldNames, Schema):
         description="Time at which the time limit stops the session; null before its first start and after its end."
     )
     claimable_from: datetime | None = Field(
-        description="Time from which other jobs may preempt the session; null while its GPUs are guaranteed."
+        description="Time from which other jobs may suspend the session; null while its GPUs are guaranteed."
     )
     created_at: datetime
     end_message: str

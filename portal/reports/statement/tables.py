@@ -441,7 +441,7 @@ def _waste(statement: Statement) -> Table:
     causes = {
         "failed": "Failed jobs",
         "cancelled": "Cancelled jobs",
-        "run_again": "Work run again after a preemption",
+        "run_again": "Work run again after a suspension",
         "idle": "Idle",
     }
     part = Column("part", "Wasted ÷ held GPU time, %", Kind.NUMBER, 1)

@@ -27,7 +27,7 @@ OTHER_CHIPS = (
 LONGEST_GRACE = 3600
 # Fields of pods and containers that Fairlot decides itself, with the consequence.
 DECIDED = {
-    "restartPolicy": "Fairlot starts a job again after a preemption or a lost node. Set the field retries to start"
+    "restartPolicy": "Fairlot starts a job again after a suspension or a lost node. Set the field retries to start"
     " a program that failed again as well.",
     "priorityClassName": "Use the field priority to order your own jobs.",
     "priority": "Use the field priority to order your own jobs.",

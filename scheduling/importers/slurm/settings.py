@@ -37,7 +37,7 @@ WITHOUT = {
     "mail-user": NOTIFY,
     "exclusive": "Other jobs may run on the same node. Each has GPUs, CPUs and memory of its own.",
     "oversubscribe": "GPUs are never shared by two jobs.",
-    "no-requeue": "Fairlot starts a preempted job again. The program must be able to start twice.",
+    "no-requeue": "Fairlot starts a suspended job again. The program must be able to start twice.",
     "dependency": "The job does not wait for other jobs. Submit it when they have ended.",
     "begin": "The job starts as soon as it gets GPUs. To start it at a set time, create a schedule.",
     "hold": "The job is not held: it starts as soon as it gets GPUs.",
@@ -70,7 +70,7 @@ def put_settings(script: BatchScript, draft: JobDraft) -> None:
     _variables(script, draft)
     _container(script, draft)
     if "requeue" in script:
-        draft.report.mapped(script.source("requeue"), "", "Fairlot always starts a preempted job again.")
+        draft.report.mapped(script.source("requeue"), "", "Fairlot always starts a suspended job again.")
     for name, consequence in WITHOUT.items():
         if name in script and not draft.report.covers(script.source(name)):
             draft.report.dropped(script.source(name), consequence)

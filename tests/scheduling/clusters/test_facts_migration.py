@@ -80,7 +80,10 @@ REWORDED = {
         "Moved: the job stops on these GPUs within its grace period and continues on other GPUs"
     ),
     "Preempted: it is the turn of others; jobs that waited get 4": (
-        "Preempted: other jobs go first; waiting jobs get 4"
+        "Suspended: other jobs go first; waiting jobs get 4"
+    ),
+    "Preempted: bob has 4 GPUs, of which 2.5 are guaranteed": (
+        "Suspended: bob has 4 GPUs, of which 2.5 are guaranteed"
     ),
     "k1 has lost GPUs: 3 of 4 work": "k1 lost GPUs: 3 of 4 work",
     "Picked, but the 2 GPUs of k1 that it was to have could not be had: others hold all but 1 of its GPUs": (

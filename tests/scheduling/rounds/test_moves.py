@@ -99,7 +99,7 @@ def test_a_gang_suspended_for_others_has_not_moved() -> None:
     lab.contest(job)
     lab.carry_out()
     assert lab.states([job]) == [Job.State.SUSPENDED]
-    assert why_ended(leases_of(job).get(epoch=1)) == "preempted"
+    assert why_ended(leases_of(job).get(epoch=1)) == "suspended"
 
 
 def test_a_gang_that_moves_is_stopped_and_not_frozen() -> None:

@@ -80,7 +80,7 @@ def test_a_claim_takes_surplus_of_training_jobs_at_the_round_after_its_submit(la
     assert lab.states([claim]) == ["running"]
     said = JobEvent.objects.get(job=training[3], kind="preempted")
     assert said.detail["cause"] == Cause.CLAIMED
-    assert text_of(said) == "Preempted: bob has 4 GPUs, of which 2 are guaranteed; waiting jobs get 1"
+    assert text_of(said) == "Suspended: bob has 4 GPUs, of which 2 are guaranteed; waiting jobs get 1"
 
 
 def test_sessions_within_the_guarantee_stay_over_many_rounds_of_others_claims(lab: World) -> None:
@@ -114,7 +114,7 @@ def test_a_session_beyond_the_guarantee_is_warned_and_goes_once_its_notice_is_ov
     text = text_of(JobEvent.objects.get(job=mine[2], kind="warned_of_claims"))
     assert "bob has 3 GPUs, of which 2 are guaranteed" in text
     assert not any("astro" in text_of(event) for event in JobEvent.objects.filter(job__in=claims))
-    assert mails().get().subject == "[Fairlot] May be preempted: “notes-2”"
+    assert mails().get().subject == "[Fairlot] May be suspended: “notes-2”"
     wait(lab, NOTICE / 2)
     assert due(lab) is None
     lab.quantum()
@@ -175,7 +175,7 @@ def test_a_service_is_warned_once_a_day_whichever_of_its_replicas_may_be_preempt
     assert warned() == 3, "the new replica has its own warning in its own history"
     [event] = NotificationEvent.objects.all()
     assert (event.title, event.path, event.job_id) == (
-        "May be preempted: “api”",
+        "May be suspended: “api”",
         f"/services/{service.pk}/",
         None,
     )

@@ -55,7 +55,7 @@ SENTENCES = [
     (
         Kind.WARNED,
         {"replica": "api-0-1", "at": "2026-05-01T12:00:00+00:00"},
-        "api-0-1: The job holds GPUs that are not guaranteed. From 12:00:00 UTC on, the job is preempted if other jobs"
+        "api-0-1: The job holds GPUs that are not guaranteed. From 12:00:00 UTC on, the job is suspended if other jobs"
         " claim its GPUs",
     ),
 ]

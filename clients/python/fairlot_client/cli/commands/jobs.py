@@ -432,7 +432,7 @@ def expected_start(row: Mapping[str, Any]) -> str:
 
 
 def repeated_work(row: Mapping[str, Any]) -> str:
-    """Returns what the job did again after preemptions, and its cost; "" if it did nothing again."""
+    """Returns what the job did again after suspensions, and its cost; "" if it did nothing again."""
     found = row["repeated_work"]
     if not found:
         return ""
