@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from fairlot_client.errors import ConnectionFailed
 from scheduling.backends.local import removal
 from scheduling.backends.local.files import JobFiles
 from scheduling.clusters.backend_factory import backend_for
-from scheduling.models import CodeUpload, Draft, Job, JobTemplate, Pipeline, Sweep
+from scheduling.models import CodeUpload, Draft, Job, JobTemplate, Pipeline, Schedule, Service, Sweep
 from scheduling.pipelines.definition import Definition
 from tests.portal.scene import Scene
 
@@ -191,14 +192,73 @@ def test_an_array_of_slurm_becomes_a_sweep(scene: Scene, fairlot, tmp_path: Path
     )
     shown = fairlot(scene.people.bob, "convert", script)
     assert "many is a sweep of 4 members, 2 at once. Create it with --submit." in shown.stderr
-    refused = fairlot(scene.people.bob, "submit", script)
-    assert refused.exit_code == 2
-    assert f"fairlot convert {script} --submit" in " ".join(refused.stderr.split())
     assert fairlot(scene.people.bob, "submit", "--gpus", 1, script).exit_code == 0
-    made = fairlot(scene.people.bob, "convert", script, "--submit")
+    asked = fairlot(scene.people.bob, "submit", "--check", script)
+    assert (asked.exit_code, "many becomes a sweep." in asked.stderr) == (0, True)
+    assert not Sweep.objects.filter(name="many").exists()
+    made = fairlot(scene.people.bob, "submit", script)
     sweep = Sweep.objects.get(name="many")
     assert made.stdout == f"{sweep.pk}\n"
     assert (sweep.size, sweep.at_once, sweep.parameters["kind"]) == (4, 2, "array")
+
+
+CRON_JOB = """
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly}
+spec:
+  schedule: "30 4 * * *"
+  jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [
+    {name: main, image: python, command: [python, a.py], resources: {limits: {nvidia.com/gpu: 1}}}]}}}}
+"""
+COMPOSE = """
+services:
+  web:
+    image: nginx
+    command: serve --port 80
+    ports: ["80:80"]
+    restart: always
+    deploy: {replicas: 2, resources: {reservations: {devices: [{driver: nvidia, count: 1, capabilities: [gpu]}]}}}
+"""
+
+
+@pytest.mark.parametrize(("text", "made"), [(CRON_JOB, Schedule), (COMPOSE, Service)])
+def test_submit_converts_a_file_of_another_system(
+    scene: Scene, fairlot, tmp_path: Path, text: str, made: Any
+) -> None:
+    file, kind = tmp_path / "foreign.yaml", made._meta.model_name
+    file.write_text(text)
+    known = set(made.objects.values_list("pk", flat=True))
+    done = fairlot(scene.people.bob, "submit", "-f", file)
+    [new] = made.objects.exclude(pk__in=known)
+    assert (done.exit_code, done.stdout) == (0, f"{new.pk}\n"), done.stderr
+    assert f"Created {kind} {new.pk}" in done.stderr
+
+
+def test_submit_says_why_a_foreign_file_is_refused_and_reads_its_own_as_before(
+    scene: Scene, fairlot, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(CRON_JOB.replace("restartPolicy: Never", "hostNetwork: true"))
+    refused = fairlot(scene.people.bob, "submit", "-f", file)
+    assert (refused.exit_code, "hostNetwork" in refused.stderr) == (1, True)
+    file.write_text("name: own\ncommand: python a.py\n")
+    assert fairlot(scene.people.bob, "submit", "-f", file).exit_code == 0
+    assert Job.objects.filter(name="own").exists()
+
+
+def test_put_uploads_code_that_specifications_name(scene: Scene, fairlot, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print(1)")
+    done = fairlot(scene.people.bob, "files", "put", tmp_path / "code", "--team", "astro")
+    digest = done.stdout.strip()
+    assert digest.startswith("sha256:"), done.stderr
+    again = fairlot(scene.people.bob, "files", "put", tmp_path / "code", "-o", "json")
+    assert json.loads(again.stdout)["digest"] == digest
+    job = fairlot(
+        scene.people.bob, "submit", "--set", f"code={{upload: {digest}}}", "--", "python", "train.py"
+    )
+    assert job.exit_code == 0, job.stderr
 
 
 class Files:

@@ -150,13 +150,14 @@ def show_done(app: App, text: str, item: Mapping[str, Any] | None = None, *, nam
         show_one(app, item, [], name=name)
 
 
-def show_created(app: App, text: str, item: Mapping[str, Any]) -> None:
-    """Says what was created, and writes its id, or the object if the user asked for it with -o."""
+def show_created(app: App, text: str, item: Mapping[str, Any], *, key: str = "id") -> None:
+    """Says what was created, and writes the field `key`, by which others name it, or the object if the user asked for
+    it with -o."""
     talk(text)
     if app.output == "table":
-        click.echo(item["id"])
+        click.echo(item[key])
     else:
-        show_one(app, item, [])
+        show_one(app, item, [], name=key)
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

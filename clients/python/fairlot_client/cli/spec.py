@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import sys
@@ -163,7 +164,7 @@ def read_options(
         directives = directives_of(text, source)
         if SBATCH.search(text) and not directives and not _any_option(options):
             raise click.UsageError(
-                f"{source} has #SBATCH lines, which this command does not read. Run: fairlot convert {source} --submit."
+                f"{source} has #SBATCH lines, which this command does not read. Run: fairlot submit {source}."
                 " To run it as it is, add a line such as #FAIRLOT --gpus 1."
             )
         _lay_over(spec, directives)
@@ -198,6 +199,25 @@ def require_command(spec: Mapping[str, Any]) -> None:
 
 def place_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in ("team", "cluster") if options.get(name)}
+
+
+def foreign_text(file: Any, words: Sequence[str], options: Mapping[str, Any]) -> tuple[str, Any]:
+    """Returns the text that may be a file of another system, and `file` with this text still to be read.
+
+    The text is "" for a command, a script without #SBATCH lines or with #FAIRLOT lines, and beside options of a job.
+    """
+    alone = not (_any_option(options) or any(options.get(name) for name in ("code", "git", "requirements")))
+    if file is None:
+        script = script_of(words) if alone and len(words) == 1 and words[0] != "-" else None
+        foreign = script is not None and SBATCH.search(script[0]) and not directives_of(*script)
+        return (script[0] if script and foreign else ""), None
+    try:
+        text = file.read()
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{file.name} is not UTF-8 text.") from None
+    again = io.StringIO(text)
+    again.name = file.name
+    return (text if alone and not words else ""), again
 
 
 def read_file(file: Any) -> dict[str, Any]:

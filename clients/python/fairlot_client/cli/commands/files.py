@@ -10,10 +10,13 @@ import click
 
 from fairlot_client.cli import finding
 from fairlot_client.cli.app import App, talk, with_app
+from fairlot_client.cli.code import packed
 from fairlot_client.cli.output import (
     Column,
     limit_options,
     output_option,
+    plural,
+    show_created,
     show_done,
     show_rows,
     taken,
@@ -29,7 +32,7 @@ STORAGE: list[Column] = [
 
 @click.group()
 def files() -> None:
-    """List, download and delete the files of jobs."""
+    """Upload code, and list, download and delete the files of jobs."""
 
 
 @files.command("list")
@@ -48,6 +51,26 @@ def list_files(app: App, job: str, path: str) -> None:
         if not after:
             break
     show_rows(app, found, FILES, name="name")
+
+
+@files.command("put")
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.option("-t", "--team", help="Team whose jobs use the files. Not needed if you are in only one.")
+@output_option
+@with_app
+def put(app: App, path: Path, team: str | None) -> None:
+    """Upload a file, folder or archive as code for jobs, and print its digest.
+
+    Job specifications name it as `code: {upload: DIGEST}`, also in sweeps, schedules and the steps of pipelines. The
+    same files have the same digest and are kept once. `fairlot submit --code` does this for one job.
+    """
+    made = app.client.upload_code(content=packed(path), team=team, name=path.resolve().name)
+    show_created(
+        app,
+        f"Uploaded {plural(made['files'], 'file')} of {path.resolve()}. Use them: code: {{upload: {made['digest']}}}",
+        made,
+        key="digest",
+    )
 
 
 @files.command("results")

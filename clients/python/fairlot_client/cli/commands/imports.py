@@ -1,4 +1,4 @@
-"""The command that converts files of other systems."""
+"""Converts files of other systems, and submits what they describe."""
 
 from __future__ import annotations
 
@@ -67,15 +67,46 @@ def show_result(found: Any, *, specifications: bool) -> None:
 
 
 def create(app: App, work: Any, place: dict[str, Any]) -> None:
-    """Submits the job or creates the sweep that was found, and prints its id."""
-    if work["kind"] == "job":
-        made: Any = app.client.submit_job(spec=work["spec"], **place)
-        talk(f'Submitted job {made["id"]} "{made["name"]}" for {made["team"]}.')
-    elif work["kind"] == "sweep":
-        made = app.client.create_sweep(spec=work["spec"], **work["options"], **place)
-        talk(f'Created sweep {made["id"]} "{made["name"]}" with {plural(made["size"], "member")}.')
-    else:
-        talk(f"{work['name']} is a {work['kind']}, which this command does not create.")
-        return
+    """Creates the job, service, schedule or sweep that was found, and prints its id."""
+    spec, options, client = work["spec"], work["options"], app.client
+    match work["kind"]:
+        case "job":
+            made: Any = client.submit_job(spec=spec, **place)
+            talk(f'Submitted job {made["id"]} "{made["name"]}" for {made["team"]}.')
+        case "sweep":
+            made = client.create_sweep(spec=spec, **options, **place)
+            talk(f'Created sweep {made["id"]} "{made["name"]}" with {plural(made["size"], "member")}.')
+        case "service":
+            made = client.create_service(spec=spec, **options, **place)
+            talk(f'Created service {made["id"]} "{made["name"]}" for {made["team"]}.')
+        case "schedule":
+            made = client.create_schedule(spec=spec, **options, **place)
+            talk(f'Created schedule {made["id"]} "{made["name"]}" for {made["team"]}.')
+        case kind:
+            talk(f"{work['name']} is a {kind}, which this version of the command does not create.")
+            return
     if app.output == "table":
         click.echo(made["id"])
+
+
+def submit_foreign(app: App, text: str, place: dict[str, Any], *, check: bool) -> bool:
+    """Converts a file of another system and creates what it describes, or only says so if `check` is set.
+
+    Returns False, without a word, if the format of the text is not recognised. If a field is refused, says why and
+    ends with exit code 1.
+    """
+    found: Any = app.client.convert_file(
+        text=text, **{name: value for name, value in place.items() if name == "cluster"}
+    )
+    if not found["format"]:
+        return False
+    talk(f"This is a file of {found['label']}.")
+    show_result(found, specifications=False)
+    if not found["works"]:
+        click.get_current_context().exit(1)
+    for work in found["works"]:
+        if check:
+            talk(f"{work['name']} becomes a {work['kind']}.")
+        else:
+            create(app, work, place)
+    return True

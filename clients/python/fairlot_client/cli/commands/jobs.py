@@ -11,6 +11,7 @@ import click
 from fairlot_client.cli import finding, following
 from fairlot_client.cli.app import INTERRUPTED, OF_RUN, App, talk, with_app
 from fairlot_client.cli.code import spec_with_code
+from fairlot_client.cli.commands.imports import submit_foreign
 from fairlot_client.cli.output import (
     Column,
     between,
@@ -26,7 +27,15 @@ from fairlot_client.cli.output import (
     watchable,
     when,
 )
-from fairlot_client.cli.spec import HOURS, PAIR, job_options, place_of, read_options, spec_options
+from fairlot_client.cli.spec import (
+    HOURS,
+    PAIR,
+    foreign_text,
+    job_options,
+    place_of,
+    read_options,
+    spec_options,
+)
 from fairlot_client.errors import FairlotError
 
 if TYPE_CHECKING:
@@ -106,18 +115,23 @@ def submit(
 
     COMMAND is a command that the job runs, or a script on this machine. Lines `#FAIRLOT --workers 2` at the head of a
     script contain options. Options stand before COMMAND. With -f, the job specification comes from a YAML file, and
-    options replace its fields.
+    options replace its fields. A file of another system, such as a Slurm script or a Kubernetes Job, is converted:
+    `fairlot convert` shows how.
 
     \b
     fairlot submit --gpus 2 -- python train.py --epochs 90
     fairlot submit train.sh
     fairlot submit -f job.yaml --name again
+    fairlot submit train.sbatch
     fairlot submit --template Baseline -P lr=0.1
     """
     if template or params:
         if check or draft or needs or not template:
             raise click.UsageError("-P needs --template, and neither goes with --check, --draft or --needs.")
         tell_submitted(app, from_template(app, template, params, **options))
+        return
+    text, options["file"] = foreign_text(options["file"], options["command"], options)
+    if text and not draft and not needs and submit_foreign(app, text, place_of(options), check=check):
         return
     if check:
         show_check(app, **options)
