@@ -147,6 +147,7 @@ NAMES = {
     "GET /idle/teams": "list_idle_teams",
     "GET /idle-rules": "list_idle_rules",
     "PUT /idle-rules": "set_idle_rule",
+    "POST /idle-rules/preview": "preview_idle_rule",
     "DELETE /idle-rules/{rule_id}": "remove_idle_rule",
     # clusters
     "GET /clusters": "list_clusters",

@@ -19,7 +19,7 @@ READING = {"GET", "HEAD", "OPTIONS"}
 # Operations (by name) that use POST but change nothing, so that every token may call them.
 READING_POSTS = {
     "preflight", "convert", "sweep_preview", "limits_preview", "limit_removal_preview", "tickets_preview",
-    "cluster_policy_preview",
+    "cluster_policy_preview", "idle_rules_preview",
 }  # fmt: skip
 
 

@@ -62,8 +62,6 @@ def set_idle_rule(
     if both `tenant` and `cluster` are given.
     """
     require(actor, "idle_rule.set")
-    if tenant is not None and cluster is not None:
-        raise Refused("Choose a team or a cluster, not both.", "cluster")
     held = IdleRule.objects.select_for_update(of=("self",)).filter(tenant=tenant, cluster=cluster).first()
     before = _told(held) if held else {}
     rule = held or IdleRule(tenant=tenant, cluster=cluster)
@@ -85,6 +83,8 @@ def set_idle_rule(
 
 def check_rule(rule: IdleRule) -> None:
     """Raises Refused, with the name of the field, if a value of the rule is invalid."""
+    if rule.tenant is not None and rule.cluster is not None:
+        raise Refused("Choose a team or a cluster, not both.", "cluster")
     check_choice("action", rule.action, IdleRule.Action.values, "action")
     for field in ("after_minutes", "grace_minutes"):
         if not 1 <= getattr(rule, field) <= LONGEST_MINUTES:

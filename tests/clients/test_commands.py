@@ -12,7 +12,7 @@ import yaml
 from accounting.core.clock import now_from_database
 from accounting.models import Membership, Price, Quota, Request
 from fairlot_client.client import Fairlot
-from scheduling.models import Job, Node, Schedule, Secret, Service
+from scheduling.models import IdleRule, Job, Node, Schedule, Secret, Service
 from tests.portal.scene import Scene, with_a_session
 
 READS = [
@@ -188,6 +188,7 @@ def test_a_node_is_drained_and_returned(scene: Scene, fairlot) -> None:
     assert ("supernova" in asked.stdout, Node.objects.get(name="a100-0").state) == (True, "ready")
     assert "A100: 4 GPUs in use now, 0 after the drain." in asked.stderr
     assert f"The waiting job {scene.waiting.pk} supernova-next" in asked.stderr
+    assert "Warning: no node of the cluster stays in use" in asked.stderr
     assert "could start on no other node." in asked.stderr
     done = fairlot(olga, "node", "drain", "lab", "a100-0", "--reason", "new fan")
     assert (done.exit_code, Node.objects.get(name="a100-0").state) == (0, "drained")
@@ -318,3 +319,17 @@ def test_a_manager_reads_who_changed_what(scene: Scene, fairlot, monkeypatch) ->
     assert fairlot(alice, "audit", "--action", "member.change", "--export", "jsonl").exit_code == 0
     assert asked == ["audit.jsonl", {"verb": "member.change"}]
     assert fairlot(scene.people.bob, "audit").exit_code == 4
+
+
+def test_an_operator_previews_sets_and_removes_an_idle_rule(scene: Scene, fairlot) -> None:
+    olga = scene.people.olga
+    asked = ["idle-rule", "set", "stop", "20", "--team", "astro", "--grace", "5"]
+    tried = fairlot(olga, *asked, "--dry-run").stdout
+    assert "with idle GPUs" in tried
+    assert not IdleRule.objects.exists()
+    made = fairlot(olga, *asked, "-o", "name").stdout.strip()
+    listed = fairlot(olga, "idle-rule", "list").stdout
+    assert "astro" in listed
+    assert "20 min" in listed
+    assert fairlot(olga, "idle-rule", "remove", made).exit_code == 0
+    assert fairlot(scene.people.alice, *asked).exit_code == 4

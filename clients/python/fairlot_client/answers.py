@@ -623,6 +623,17 @@ class IdleRule(TypedDict):
     id: int
 
 
+class IdleRuleEffect(TypedDict):
+    """What an idle rule would do now to running jobs, if it replaced the rule for the same team or cluster."""
+
+    running: int
+    idle: int
+    warned: int
+    then: Literal["stop", "preemptible"] | None
+    due: int
+    grace_minutes: int
+
+
 class IdleTeam(TypedDict):
     """A team's idle GPU time, as the ledger has booked it, and its cost. Idle time is time in which allocated GPUs were
     not used.
@@ -763,6 +774,8 @@ class LeftByDrain(TypedDict):
 
     waiting: list[StrandedJob]
     more_waiting: int
+    stuck: list[StrandedJob]
+    keeps_nodes: bool
     services: list[ReplicasOnNodes]
     reservations: list[ReservationOnNodes]
     capacity: list[CapacityLeft]
@@ -1591,6 +1604,8 @@ class StepNeed(TypedDict):
 
 
 class StrandedJob(TypedDict):
+    """A job that could run on no other node."""
+
     job: int
     name: str
     team: str

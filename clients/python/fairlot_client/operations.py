@@ -2010,6 +2010,35 @@ def set_idle_rule(
     )
 
 
+def preview_idle_rule(
+    *,
+    action: Literal["nothing", "warn", "preemptible", "stop"] | Literal["only_idle"],
+    after_minutes: int,
+    team: str | Unset = UNSET,
+    cluster: str | Unset = UNSET,
+    grace_minutes: int | Unset = UNSET,
+    snooze_hours: int | Unset = UNSET,
+    services: bool | Unset = UNSET,
+) -> Call[answers.IdleRuleEffect]:
+    """Returns how many running jobs an idle rule would warn or stop now.
+
+    Changes nothing. For operators.
+    """
+    return Call(
+        "POST",
+        "/idle-rules/preview",
+        body=set_fields(
+            team=team,
+            cluster=cluster,
+            action=action,
+            after_minutes=after_minutes,
+            grace_minutes=grace_minutes,
+            snooze_hours=snooze_hours,
+            services=services,
+        ),
+    )
+
+
 def remove_idle_rule(rule_id: int) -> Call[None]:
     """Removes an idle rule.
 
@@ -3147,6 +3176,7 @@ class Operations:
     list_idle_teams = Method(list_idle_teams)
     list_idle_rules = Method(list_idle_rules)
     set_idle_rule = Method(set_idle_rule)
+    preview_idle_rule = Method(preview_idle_rule)
     remove_idle_rule = Method(remove_idle_rule)
     list_clusters = Method(list_clusters)
     attach_cluster = Method(attach_cluster)

@@ -23,7 +23,7 @@ from scheduling.clusters.attaching import attach_cluster, check_cluster, detach_
 from scheduling.draining.actions import drain_node, drain_nodes, return_node, return_nodes
 from scheduling.draining.consequences import Consequences, consequences_of
 from scheduling.draining.drained_jobs import jobs_to_drain
-from scheduling.models import Cluster, Node
+from scheduling.models import Cluster, Job, Node
 from scheduling.rounds.comparison import compare
 from scheduling.shares.preview import preview_policy
 from scheduling.shares.situations import OWN_SETTINGS, options_as_json, policy_of_cluster
@@ -291,17 +291,10 @@ def _jobs_on(request: ApiRequest, nodes: list[Node]) -> dict[str, Any]:
 
 def _left(found: Consequences) -> dict[str, Any]:
     return {
-        "waiting": [
-            {
-                "job": job.pk,
-                "name": job.name,
-                "team": job.tenant.slug,
-                "owner": job.owner.get_username(),
-                "gpus": job.gpus,
-            }
-            for job in found.stranded
-        ],
+        "waiting": [_stranded(job) for job in found.stranded],
         "more_waiting": found.more,
+        "stuck": [_stranded(job) for job in found.stuck],
+        "keeps_nodes": found.keeps_nodes,
         "services": [
             {"service": one.service.name, "lost": one.lost, "wanted": one.wanted} for one in found.services
         ],
@@ -319,6 +312,16 @@ def _left(found: Consequences) -> dict[str, Any]:
         "capacity": [
             {"generation": one.generation, "before": one.before, "after": one.after} for one in found.capacity
         ],
+    }
+
+
+def _stranded(job: Job) -> dict[str, Any]:
+    return {
+        "job": job.pk,
+        "name": job.name,
+        "team": job.tenant.slug,
+        "owner": job.owner.get_username(),
+        "gpus": job.gpus,
     }
 
 

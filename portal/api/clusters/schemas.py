@@ -98,6 +98,8 @@ class NodeState(Schema):
 
 
 class StrandedJob(Schema):
+    """A job that could run on no other node."""
+
     job: int
     name: str
     team: str
@@ -134,6 +136,12 @@ class LeftByDrain(Schema):
     )
     more_waiting: int = Field(
         description="Number of such jobs that are not listed, or that the caller may not see."
+    )
+    stuck: list[StrandedJob] = Field(
+        description="Jobs that run on the nodes and, once stopped, could continue on no other node."
+    )
+    keeps_nodes: bool = Field(
+        description="Whether a node of the cluster stays in use. Without one, no job starts."
     )
     services: list[ReplicasOnNodes]
     reservations: list[ReservationOnNodes]

@@ -24,6 +24,8 @@ from portal.reports.periods import asked_period
 from portal.reports.scope import chosen_tenant
 from portal.user_request import ApiRequest
 from scheduling.idle.actions import remove_idle_rule, set_idle_rule, snooze_idle
+from scheduling.idle.preview import effect_of
+from scheduling.idle.steps import Step
 from scheduling.models import Cluster, IdleRule
 
 router = Router(tags=["Idle GPUs"])
@@ -97,10 +99,19 @@ def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
     Without `team` and `cluster`, sets the rule of the whole portal. For operators.
     """
     require_permission(request, "idle_rule.set")
-    tenant = get_object_or_404(Tenant, slug=new.team) if new.team else None
-    cluster = get_object_or_404(Cluster, name=new.cluster) if new.cluster else None
-    terms = new.dict(exclude={"team", "cluster"})
-    return _rule(set_idle_rule(actor=request.auth, tenant=tenant, cluster=cluster, **terms))
+    return _rule(set_idle_rule(actor=request.auth, **_values(new)))
+
+
+@router.post("/idle-rules/preview", response=schemas.IdleRuleEffect, url_name="idle_rules_preview")
+def preview_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
+    """Returns how many running jobs an idle rule would warn or stop now. Changes nothing. For operators."""
+    require_permission(request, "idle_rule.set")
+    effect = effect_of(IdleRule(**_values(new)))
+    names = ("running", "idle", "warned", "due")
+    return {name: getattr(effect, name) for name in names} | {
+        "then": None if effect.then is Step.NOTHING else effect.then.value,
+        "grace_minutes": new.grace_minutes,
+    }
 
 
 @router.delete("/idle-rules/{int:rule_id}", response={204: None}, url_name="idle_rule")
@@ -116,6 +127,13 @@ def remove_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
     require_permission(request, "idle_rule.set")
     remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))
     return Status(204, None)
+
+
+def _values(new: schemas.NewIdleRule) -> dict[str, Any]:
+    return new.dict(exclude={"team", "cluster"}) | {
+        "tenant": get_object_or_404(Tenant, slug=new.team) if new.team else None,
+        "cluster": get_object_or_404(Cluster, name=new.cluster) if new.cluster else None,
+    }
 
 
 def _show(seen: IdleUse) -> dict[str, Any]:

@@ -110,3 +110,16 @@ class NewIdleRule(Schema):
 
 class IdleRule(NewIdleRule):
     id: int
+
+
+class IdleRuleEffect(Schema):
+    """What an idle rule would do now to running jobs, if it replaced the rule for the same team or cluster."""
+
+    running: int = Field(description="Number of running jobs that follow the rule.")
+    idle: int = Field(description="Number of those with idle GPUs.")
+    warned: int = Field(description="Number of those whose owners would be warned at once.")
+    then: Literal["stop", "preemptible"] | None = Field(
+        description="What happens after the warning to jobs that stay idle."
+    )
+    due: int = Field(description="Number of jobs to which this would happen at once.")
+    grace_minutes: Whole

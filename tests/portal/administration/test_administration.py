@@ -287,7 +287,12 @@ def test_the_api_drains_as_the_page_does(scene, browser_of) -> None:
     assert (found["hidden_jobs"], found["state"]) == (0, "ready")
     left = {"waiting": [], "more_waiting": 0, "services": [], "reservations": []}
     kind = node.generation.name
-    assert found["left"] == left | {"capacity": [{"generation": kind, "before": 4, "after": 0}]}
+    capacity = [{"generation": kind, "before": 4, "after": 0}]
+    assert found["left"] == left | {"stuck": [], "keeps_nodes": True, "capacity": capacity}
+    several = {"nodes": ["v100-0", "a100-0"], "reason": "fan", "dry_run": True}
+    both = olga.post("/api/v1/clusters/lab/drain", several, content_type="application/json").json()["left"]
+    assert both["keeps_nodes"] is False
+    assert "supernova" in [job["name"] for job in both["stuck"]]
     page = olga.get(f"/admin/nodes/{node.pk}/drain/").content.decode()
     assert "4 → 0 GPUs" in page
     assert "could also start elsewhere" in page

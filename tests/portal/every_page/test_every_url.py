@@ -501,6 +501,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:job_preemptible_at_old_path": API_POSTED,
     "api-1:job_snooze": API_POSTED,
     "api-1:idle_rules": API_OPERATORS,
+    "api-1:idle_rules_preview": API_POSTED,
     "api-1:idle_rule": API_POSTED,
     "api-1:fairness": API,
     "api-1:fairness?team=astro": API_ASTRO,

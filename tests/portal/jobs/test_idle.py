@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -302,6 +303,26 @@ def test_the_api_sets_reads_and_removes_rules(scene: Scene, browser_of) -> None:
     number = told.pop("id")
     assert told == wanted
     assert alice.delete(f"/api/v1/idle-rules/{number}").status_code == 404
+    stored = list(IdleRule.objects.values())
+
+    def previewed(client: Client, **other: object) -> Any:
+        return client.post("/api/v1/idle-rules/preview", wanted | other, content_type="application/json")
+
+    found = previewed(olga, action="warn", after_minutes=1).json()
+    assert found == {
+        "running": found["running"],
+        "idle": 0,
+        "warned": 0,
+        "then": None,
+        "due": 0,
+        "grace_minutes": 5,
+    }
+    assert found["running"] > 0
+    assert previewed(olga).json()["then"] == "stop"
+    assert previewed(olga, cluster="lab").json()["detail"] == "Choose a team or a cluster, not both."
+    assert previewed(olga, after_minutes=0).status_code in {409, 422}
+    assert previewed(alice).status_code == 404
+    assert list(IdleRule.objects.values()) == stored  # nothing is saved
     assert olga.delete(f"/api/v1/idle-rules/{number}").status_code == 204
     assert ada.get("/api/v1/idle-rules").json() == []
 

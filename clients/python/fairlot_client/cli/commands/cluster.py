@@ -173,6 +173,12 @@ def show(app: App, cluster: str, name: str) -> None:
 
 
 def _talk_of_what_is_left(left: Any) -> None:
+    if not left["keeps_nodes"]:
+        talk("Warning: no node of the cluster stays in use, so no job can start or continue.")
+    for one in left["stuck"] if left["keeps_nodes"] else ():
+        talk(
+            f"Warning: the job {one['job']} {one['name']} ({one['gpus']} GPUs) could continue on no other node."
+        )
     for one in left["capacity"]:
         talk(f"{one['generation']}: {one['before']} GPUs in use now, {one['after']} after the drain.")
     for one in left["services"]:
