@@ -42,6 +42,7 @@ from portal.lists.views import opened
 from portal.live.topics import topics_of_jobs
 from portal.readiness import what_to_do
 from portal.user_request import UserRequest
+from portal.wording import relative
 from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.idle.actions import snooze_idle
 from scheduling.jobs.actions import cancel_job
@@ -307,6 +308,7 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "remedies": links_of(shown, user, explainer),
         "repeated": repeated_of(shown, user),
         "forecast": forecast,
+        "forecast_is_old": forecast is not None and relative(forecast.at, now) != "now",
         "run_time": run_time_of(shown, lease, forecast=forecast, now=now),
         "stops_at": end_by_limit(shown, user),
         "time_limit": None

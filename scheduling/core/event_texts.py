@@ -118,18 +118,18 @@ def _value(value: Any) -> str:
 
 
 CAME = {
-    "within": "The job started when it was expected",
-    "earlier": "The job started earlier than it was expected",
-    "later": "The job started later than it was expected",
+    "within": "Started as expected",
+    "earlier": "Started earlier than expected",
+    "later": "Started later than expected",
 }
 
 
 def _expected_start(parameters: Parameters) -> str:
     earliest, latest = (_utc(parameters[name]) for name in ("earliest", "latest"))
     if earliest == latest:
-        return f"{CAME[parameters['when']]}: at {latest}"
+        return f"{CAME[parameters['when']]}, {latest}"
     end = latest[-9:] if earliest[:-10] == latest[:-10] else latest  # the day only once
-    return f"{CAME[parameters['when']]}: between {earliest.removesuffix(' UTC')} and {end}"
+    return f"{CAME[parameters['when']]}, between {earliest.removesuffix(' UTC')} and {end}"
 
 
 def _picked(parameters: Parameters) -> str:

@@ -234,17 +234,19 @@ function showEdges() {
   $("empty").hidden = list.children.length > 0 || source === null;
 }
 
+// Whether the last line of the log is in view.
+const endInView = () => atTail && view.scrollHeight - view.scrollTop - view.clientHeight < NEAR_END;
+
 function showJump() {
   const jump = $("jump");
-  jump.hidden = following;
-  if (following) unseen = 0;
+  jump.hidden = following || endInView();
+  if (jump.hidden) unseen = 0;
   const lines = unseen === 1 ? "1 new line" : `${unseen} new lines`;
   jump.querySelector("span").textContent = unseen > 0 ? `${lines} – jump to the end` : "Jump to the end";
 }
 
 view.addEventListener("scroll", () => {
-  const near = view.scrollHeight - view.scrollTop - view.clientHeight < NEAR_END;
-  following = atTail && near;
+  following = endInView();
   showJump();
 });
 

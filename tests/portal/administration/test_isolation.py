@@ -44,7 +44,9 @@ def test_all_who_may_submit_read_how_jobs_are_kept_apart(
         assert isolation.short in html
         is_admin = who == scene.people.ada
         assert all((line in html) is is_admin for line in (*isolation.kept, *isolation.not_kept)), who
-    assert isolation.short in page(browser_of(scene.people.bob), "submit").replace("&#x27;", "'")
+    form = page(browser_of(scene.people.bob), "submit").replace("&#x27;", "'")
+    warns, hints = f"<p>{isolation.short}</p>" in form, f'"field-help">{isolation.short}</p>' in form
+    assert (warns, hints) == (not isolation.keeps_apart, isolation.keeps_apart)
     assert isolation.short in page(browser_of(scene.people.ada), "admin_settings").replace("&#x27;", "'")
 
 

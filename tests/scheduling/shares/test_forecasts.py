@@ -139,7 +139,7 @@ def test_the_history_says_what_was_expected_and_what_came(lab: World) -> None:
     [kept] = KeptForecast.objects.filter(job=waiting)
     assert kept.is_first
     event = passed(lab, waiting, started=kept.latest - kept.at + timedelta(seconds=1))
-    assert text_of(event).startswith("The job started later than it was expected: ")
+    assert text_of(event).startswith("Started later than expected, ")
     kept.refresh_from_db()
     assert kept.closed_at == kept.started_at
     known = outcomes_of(lab.cluster, now=now_from_database())
@@ -154,10 +154,10 @@ def test_the_event_of_a_start_says_the_day_once() -> None:
     for latest, said in (
         ("2026-11-28T03:24:00+00:00", "between 28 Nov 2026 03:08 and 03:24 UTC"),
         ("2026-11-29T00:10:00+00:00", "between 28 Nov 2026 03:08 and 29 Nov 2026 00:10 UTC"),
-        ("2026-11-28T03:08:09+00:00", "at 28 Nov 2026 03:08 UTC"),
+        ("2026-11-28T03:08:09+00:00", "28 Nov 2026 03:08 UTC"),
     ):
         text = sentence(EventCode.EXPECTED_START, at | {"latest": latest})
-        assert text == f"The job started when it was expected: {said}"
+        assert text == f"Started as expected, {said}"
 
 
 def test_intervals_are_later_after_jobs_have_started_later_than_expected(lab: World) -> None:
