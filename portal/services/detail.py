@@ -186,7 +186,9 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
         left = f" {_are(len(members), 'replica is', 'replicas are')} ending." if members else ""
         return [f"{'The service was removed' if service.removed_at else 'The service is stopped'}.{left}"]
     ready = sum(member.is_ready for member in members)
-    told = [f"{ready} of {counted(service.replicas, 'replica')} {'is' if ready == 1 else 'are'} ready."]
+    told = [
+        f"{ready} of {counted(service.replicas, 'replica')} {'is' if 1 in (ready, service.replicas) else 'are'} ready."
+    ]
     told += _not_ready(members)
     if crashes := crash_loop_of(service, now=timezone.now()):
         told.append(f"{crashes.text}.")

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.core.clock import now_from_database
+from fairlot_client.cli.commands.programs import SERVICE
 from portal.jobs.failure import MOST_BYTES, MOST_LINES, meaning_of, readable
 from scheduling.backends.base import End, Phase
 from scheduling.backends.local.files import JobFiles
@@ -284,6 +285,10 @@ def test_a_revision_that_was_rolled_back_shows_the_log_of_its_replica(
         "last_lines": LINES,
     }
     assert [one["failed_job_id"] for one in shown["revisions"]] == [bad.pk, None]
+    lines = dict(SERVICE)["last failure"](shown)  # fairlot service show
+    assert lines.splitlines()[0].startswith(f"job {bad.pk} {bad.name}, revision 2: ")
+    assert lines.splitlines()[1:] == LINES
+    assert dict(SERVICE)["last failure"](shown | {"last_failure": None}) == ""
 
     change_service(actor=people.bob, service=service, spec=broken.model_copy(update={"command": "better"}))
     html = bob.get(page).content.decode()
