@@ -42,6 +42,11 @@ SECTIONS = {
     "team": "teams", "admin": "administration", "request": "teams", "reservation": "cluster",
 }  # fmt: skip
 
+# How pages name policies; the code follows in the page of the policy.
+POLICIES = {
+    "gandiva_fair": "Fair share with trades",
+    "market": "Market",
+}
 S = Job.State
 # Tone and icon of each state's chip. The chip's text is the state's label.
 STATES: dict[str, tuple[str, str]] = {

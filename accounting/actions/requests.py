@@ -6,7 +6,7 @@ scheduling/grants.py calls the functions that approve requests and end grants, a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -18,10 +18,12 @@ from accounting.actions import grants
 from accounting.actions.checks import check_choice
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
+from accounting.core.wording import exact
 from accounting.models import Membership, Quota, Request, Tenant, User
 from accounting.models.notifications import Audience, EventKind
 from accounting.notifications.events import announce
 from accounting.notifications.request_facts import facts_of
+from accounting.notifications.request_words import Words
 
 NOTHING: Mapping[str, Any] = {}
 LONGEST_TEXT = 2000
@@ -131,11 +133,7 @@ def approve_within(
     if held.granted == held.wanted and until == held.until:
         _tell(held, "approved", f"{_name(actor)} has approved the request.")
     else:
-        _tell(
-            held,
-            "the request was changed and approved",
-            f"{_name(actor)} has changed the request and approved it.",
-        )
+        _tell(held, "approved with changes", _changed_grant(held, _name(actor)))
     return held
 
 
@@ -281,6 +279,16 @@ def _check_extension(tenant: Tenant, extends: Request | None, until: datetime | 
             "You can extend a grant only before it ends. A grant without an end cannot be extended."
         )
     grants.check_longer(extends, until)
+
+
+def _changed_grant(request: Request, name: str) -> str:
+    """Returns a sentence that says what was granted, and what was asked for where that differs."""
+    words = Words.of([request])
+    granted, wanted = words.say(request, request.granted), words.say(request, request.wanted)
+    asked = f" instead of {wanted}" if granted != wanted else ""
+    ends = request.ends_at or (request.extends.ends_at if request.extends else None)
+    until = f" until {exact(ends.astimezone(UTC))}" if ends else " without an end"
+    return f"{name} has granted {granted}{asked},{until}."
 
 
 def _name(actor: User | None) -> str:

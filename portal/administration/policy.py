@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 from accounting.access.permissions import may
 from fairshare import policies
 from fairshare.policies.base import Option, options_of
+from portal import wording
 from portal.access import permitted, posted_from
 from portal.forms.fields import Choice, Measure, Switch, Text, Whole
 from portal.forms.form import Form
@@ -94,7 +95,10 @@ class ShadowForm(Form):
         }
         now = ":".join(map(str, cluster.shadow)) if cluster.shadow else ""
         super().__init__("shadow", request, initial={"shadow": now})
-        named = [(key, f"{name}, version {version}") for key, (name, version) in self.versions.items()]
+        named = [
+            (key, f"{wording.POLICIES.get(str(name), name)}, version {version}")
+            for key, (name, version) in self.versions.items()
+        ]
         self.offer("shadow", [("", "None"), *named])
 
     def clean_shadow(self) -> list[Any] | None:

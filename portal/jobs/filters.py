@@ -258,11 +258,13 @@ def held_gpus_in(period: tuple[datetime, datetime], generation: str = "") -> Exi
     return Exists(held.filter(Q(held_until=None) | Q(held_until__gt=begins)))
 
 
-def jobs_in(begins: datetime, ends: datetime, *, team: str = "", generation: str = "") -> str:
-    """Returns the address of the list of jobs that held GPUs in a period, for charts that lead to the jobs behind a
-    value."""
+def jobs_in(
+    begins: datetime, ends: datetime, *, team: str = "", generation: str = "", owner: str = ""
+) -> str:
+    """Returns the address of the list of jobs that held GPUs in a period, for charts and tables that lead to the jobs
+    behind a value."""
     held = "/".join(one.astimezone(UTC).isoformat(timespec="seconds") for one in (begins, ends))
-    chosen = {"kind": ALL, "held": held, "team": team, "generation": generation}
+    chosen = {"kind": ALL, "held": held, "team": team, "generation": generation, "owner": owner}
     return f"{reverse('jobs')}?{urlencode({name: value for name, value in chosen.items() if value})}"
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.core.paginator import Page, Paginator
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounting.core.clock import now_from_database
@@ -17,9 +18,18 @@ from accounting.core.name_order import in_order
 from accounting.models import Tenant
 from accounting.models.tenants import visible_tenants
 from accounting.reports.usage import By, UsageRow
+from portal.jobs.filters import jobs_in
 from portal.reports.by_mail import by_mail
 from portal.reports.periods import LABELS
-from portal.reports.usage import GROUPS, ROWS_PER_PAGE, answer_to, name_of, read_question, usage_in_format
+from portal.reports.usage import (
+    GROUPS,
+    ROWS_PER_PAGE,
+    UsageRequest,
+    answer_to,
+    name_of,
+    read_question,
+    usage_in_format,
+)
 from portal.user_request import UserRequest
 from portal.wording import money_digits
 from scheduling.models import Job
@@ -57,8 +67,7 @@ def usage(request: UserRequest) -> HttpResponse:
         "periods": LABELS,
         "page": page,
         "digits": money_digits(row.cost for row in page),
-        "rows": [(name_of(row, by), row) for row in page],
-        "jobs": _visible_jobs(request, page, by),
+        "rows": _rows(request, question, page, tenants),
         "most": report.most,
         "totals": report.totals,
         "lacks_before": report.lacks_before,
@@ -85,6 +94,44 @@ def _export_team(request: UserRequest, tenant: Tenant | None) -> str | None:
     if tenant is None or not exportable_tenants(request.user).filter(pk=tenant.pk).exists():
         return None
     return tenant.slug
+
+
+def _rows(
+    request: UserRequest, question: UsageRequest, rows: Sequence[UsageRow], tenants: Sequence[Tenant]
+) -> list[tuple[str, UsageRow, str]]:
+    """Returns the name of each row, the row, and the address of what is behind it; "" if there is nothing to show.
+
+    A team leads to its users, a day to its jobs, a job to its page, and a user or GPU type to the jobs that held GPUs
+    in the period.
+    """
+    by, period, tenant = question.by, question.period, question.tenant
+    jobs = _visible_jobs(request, rows, by)
+    slugs = {one.pk: one.slug for one in tenants}
+    team = tenant.slug if tenant else ""
+
+    def further(**changes: str) -> str:
+        query = request.GET.copy()
+        query.pop("page", None)
+        for name, value in changes.items():
+            query[name] = value
+        return f"{reverse('usage')}?{query.urlencode()}"
+
+    def address(row: UsageRow) -> str:
+        match by:
+            case By.JOB if row.job_id in jobs:
+                return reverse("job", args=[row.job_id])
+            case By.USER:
+                return jobs_in(period.begins, period.ends, team=team, owner=row.user or "")
+            case By.GENERATION:
+                return jobs_in(period.begins, period.ends, team=team, generation=row.generation or "")
+            case By.TENANT if row.tenant_id in slugs:
+                return further(team=slugs[row.tenant_id], by=By.USER)
+            case By.DAY if row.begins:
+                day = row.begins.date().isoformat()
+                return further(period="dates", by=By.JOB, **{"from": day, "to": day})
+        return ""
+
+    return [(name_of(row, by), row, address(row)) for row in rows]
 
 
 def _visible_jobs(request: UserRequest, rows: Iterable[UsageRow], by: By) -> set[int]:

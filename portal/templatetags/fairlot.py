@@ -315,6 +315,12 @@ def gpu_time(gpu_seconds: float | Decimal | None) -> str:
 
 
 @register.filter
+def policy_name(code: str) -> str:
+    """Returns how pages name a policy; the code itself for a policy without a name."""
+    return wording.POLICIES.get(code, code)
+
+
+@register.filter
 def gpu_hours(gpu_seconds: float | Decimal | None) -> str:
     """Formats GPU-seconds as GPU-hours without the unit, rounded to about three digits; "–" for None."""
     return "–" if gpu_seconds is None else amounts.number(float(gpu_seconds) / 3600)

@@ -32,23 +32,24 @@ WORDS = {OTHER: "another team", AWAY: "unavailable"}
 
 
 @register.simple_tag
-def job_lines(jobs: Iterable[Job]) -> SafeString:
-    """Renders the jobs in the lists on the home page, one line for each job."""
+def job_lines(jobs: Iterable[Job], *, whose: bool = False) -> SafeString:
+    """Renders the jobs in the lists on the home page, one line for each job; with `whose`, with its owner and team."""
     now, address = timezone.now(), _job_address()
-    return SafeString("\n".join(_job_line(job, address, now) for job in jobs))
+    return SafeString("\n".join(_job_line(job, address, now, whose=whose) for job in jobs))
 
 
-def _job_line(job: Job, address: str, now: datetime) -> str:
+def _job_line(job: Job, address: str, now: datetime, *, whose: bool) -> str:
     holds, wanted = job.now_on, job.wanted  # type: ignore[attr-defined]  # annotated
     earliest = getattr(job, "earliest", None)
     starts = ""
     if earliest and job.state in Job.WAITING:
         starts = _starts(earliest, job.starts_by, now)  # type: ignore[attr-defined]  # annotated
     now_on = f" · {escape(holds)}" if holds else ""
+    of = f"{escape(job.owner.get_username())}, {escape(job.tenant.name)} · " if whose else ""
     return (
         f'<li id="line-{job.pk}"><a class="job-line-name break" href="{address}{job.pk}/">{escape(job.name)}</a>\n'
         f'<span class="job-line-end">{state_chip(job)}</span>\n'
-        f'<span class="muted small">{counted(wanted, "GPU")}{now_on} · '
+        f'<span class="muted small">{of}{counted(wanted, "GPU")}{now_on} · '
         f"{ago_at(job.ended_at or job.created_at, now)}</span>\n"
         f'<span class="job-line-end job-line-why">{starts}{reason_chip(job)}</span></li>'
     )

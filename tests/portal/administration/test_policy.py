@@ -10,6 +10,7 @@ import pytest
 
 from accounting.models import AuditEvent
 from fairshare import codec, policies
+from portal.wording import POLICIES
 from scheduling.models import Cluster, ShadowRound
 from scheduling.rounds.shadow import ask_shadow
 from tests.portal.scene import Scene
@@ -115,13 +116,21 @@ def test_a_shadow_policy_decides_on_the_same_views_and_both_are_shown_side_by_si
     assert ada.post(address(scene, "shadow"), {"shadow": "counting:4"}).status_code == 422
 
 
+def test_each_policy_has_a_name_for_people(scene: Scene, browser_of) -> None:
+    own = policies._BY_VERSION.values()
+    assert set(POLICIES) == {one.name for one in own if one.__module__.startswith("fairshare.")}
+    page = browser_of(scene.people.ada).get("/admin/settings/").content.decode()
+    assert "Policy: Fair share with trades" in page
+    assert "<code>gandiva_fair</code>" in browser_of(scene.people.ada).get(address(scene)).content.decode()
+
+
 def test_the_market_is_previewed_compared_with_the_default_and_chosen(scene: Scene, browser_of) -> None:
     ada, lab = browser_of(scene.people.ada), scene.world
     page = ada.get(address(scene), {"policy": "market"}).content.decode()
     assert re.findall(r'<input[^>]* name="(memory|least_gain|pricing)"', page) == ["memory"]
     preview = ada.post(address(scene, "preview"), {"policy": "market", "memory": "600"})
     assert (
-        "Preview of the policy market with the options memory 600.0. Nothing is saved yet."
+        "Preview of the policy Market with the options memory 600.0. Nothing is saved yet."
         in preview.content.decode()
     )
     assert ada.post(address(scene, "shadow"), {"shadow": "market:1"}).status_code == 302

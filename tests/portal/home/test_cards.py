@@ -149,6 +149,12 @@ def test_the_page_has_the_cards_with_links_that_lead_somewhere(scene: Scene, bro
         assert 'id="home-cards"' in only.content.decode()
 
 
+def test_an_operator_without_jobs_sees_whose_the_jobs_are(scene: Scene, browser_of) -> None:
+    said = f"{scene.job.owner.username}, {scene.job.tenant.name} · "
+    assert said in browser_of(scene.people.olga).get("/").content.decode()
+    assert said not in browser_of(scene.job.owner).get("/").content.decode()
+
+
 def test_a_waiting_job_on_the_page_says_when_it_is_expected_to_start(scene: Scene, browser_of) -> None:
     alice = browser_of(scene.people.alice)
     assert "starts in" not in text_of(alice.get("/"))

@@ -257,3 +257,26 @@ def test_a_report_of_capacity_says_that_hours_are_left(scene: Scene, browser_of)
     assert facts["State"] == PROVISIONAL
     assert {"label": "State", "text": PROVISIONAL} in browser.get("/api/v1/capacity").json()["facts"]
     assert PROVISIONAL in browser.get("/usage/capacity/").content.decode()
+
+
+def test_each_row_leads_to_what_is_behind_it(scene: Scene, browser_of) -> None:
+    olga = browser_of(scene.people.olga)
+    pages = {
+        "tenant": "/usage/?", "day": "/usage/?", "user": "/jobs/?", "generation": "/jobs/?", "job": "/jobs/",
+    }  # fmt: skip
+    for by, leads in pages.items():
+        shown = olga.get(f"/usage/?{WIDE}&by={by}")
+        rows = shown.context["rows"]
+        assert rows
+        for name, row, address in rows:
+            assert address.startswith(leads), (by, name)
+            behind = olga.get(address)
+            assert behind.status_code == 200
+            if leads == "/usage/?":
+                [total] = behind.context["totals"]
+                assert total.gpu_seconds == row.gpu_seconds, (by, name)
+            elif by == "user":
+                assert f"owner={row.user}" in address
+                assert {job.owner for job in behind.context["page"]} <= {row.user}
+    without_jobs = browser_of(scene.people.charlie).get(f"/usage/?{WIDE}&by=label").context["rows"]
+    assert all(address == "" for _, _, address in without_jobs)

@@ -629,8 +629,10 @@ class TestMail:
             actor=cast.olga, request=request, granted={"tickets": 150}, until=earlier, answer="half"
         )
         subject, lines = self.mail_to("alice")
-        assert subject == "[Fairlot] Tickets for Astro: the request was changed and approved"
-        assert lines[0] == "olga has changed the request and approved it."
+        assert subject == "[Fairlot] Tickets for Astro: approved with changes"
+        assert lines[0] == (
+            "olga has granted 150 tickets instead of 300 tickets, until Monday, 1 June 2099, 14:00:00 UTC."
+        )
         assert lines[4] == "Requested end: Tuesday, 2 June 2099, 05:00:00 JST"
         assert lines[7:-5] == [
             "Granted change: 150 tickets",
@@ -646,7 +648,7 @@ class TestMail:
 
     def test_a_mail_says_whether_the_grant_equals_the_request(self, cast: Cast) -> None:
         until = now_from_database() + SOON
-        for ends, said in ((until, "approved"), (until + SOON, "the request was changed and approved")):
+        for ends, said in ((until, "approved"), (until + SOON, "approved with changes")):
             request = asked(cast, until=until)
             mails().all().delete()
             approve_request(actor=cast.olga, request=request, until=ends)
