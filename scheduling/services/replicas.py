@@ -16,6 +16,7 @@ from django.db.models.functions import RowNumber
 from accounting.access import audit
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
+from accounting.core.wording import counted
 from fairshare.model import Reason
 from scheduling.core import pubsub
 from scheduling.core.announcing import announce_crash_loop, announce_failed_revision
@@ -305,7 +306,7 @@ def _prove(look: _ServiceState, revision: ServiceRevision) -> None:
 def _fail(look: _ServiceState, revision: ServiceRevision, proven: int) -> None:
     service = look.service
     why = (
-        f"{proven} of {service.replicas} replicas became ready, and no further one became ready within"
+        f"{proven} of {counted(service.replicas, 'replica')} became ready, and no further one became ready within"
         f" {service.progress_deadline_seconds} s{_last_words(look)}"
     )
     if revision.failed_at is None or revision.failed_at < service.progress_at:
