@@ -26,6 +26,9 @@ SECONDS = {"ms": 0.001, "mi": 60, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 
 MOST_SECONDS = 10**10
 
 
+NO_AMOUNT = "This is no amount, such as 8 for processors or 64GB for memory. Write the amount."
+
+
 class NoAmount(ValueError):
     """Raised when an amount cannot be read. The message is a sentence."""
 

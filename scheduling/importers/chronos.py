@@ -18,7 +18,7 @@ from scheduling.importers.draft import JobDraft
 from scheduling.importers.environment import put_variables
 from scheduling.importers.fields import Fields
 from scheduling.importers.images import default_image, put_image
-from scheduling.importers.marathon import put_docker_volume
+from scheduling.importers.marathon import put_constraints, put_docker_volume
 from scheduling.importers.reading import Source
 from scheduling.importers.report import Fate, Report, Work, WorkKind
 from scheduling.importers.resources import no_gpus, put_cpus, put_gpus
@@ -118,6 +118,7 @@ def _job(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
 
 
 def _resources(fields: Fields, draft: JobDraft) -> None:
+    put_constraints(fields, draft)
     if (gpus := fields.whole("gpus")) is not None:
         put_gpus(draft, gpus, fields.at("gpus"))
     else:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from scheduling.importers import retries
-from scheduling.importers.amounts import NoAmount, seconds, size
+from scheduling.importers.amounts import NO_AMOUNT, NoAmount, seconds, size
 from scheduling.importers.commands import put_command, script_of
 from scheduling.importers.compose_gpus import has_gpus, put_requested
 from scheduling.importers.credentials import secret_name
@@ -21,7 +21,7 @@ from scheduling.importers.images import put_image, started_by
 from scheduling.importers.interpolation import filled
 from scheduling.importers.mounts import put_volume, refuse_host_path
 from scheduling.importers.ports import put_port, put_readiness
-from scheduling.importers.reading import Source, step
+from scheduling.importers.reading import Source, step, template_in, templated
 from scheduling.importers.report import Fate, Report, Work
 from scheduling.importers.resources import put_cpus, put_memory
 from scheduling.importers.services import finish_service, put_replicas
@@ -204,11 +204,15 @@ def _words(fields: Fields, name: str) -> list[str] | None:
         return None
     if isinstance(value, list):
         return [filled(one)[0] for one in fields.texts(name)]
+    text = filled(fields.text(name))[0]
     try:
-        return shlex.split(filled(fields.text(name))[0], comments=False)
+        words = shlex.split(text, comments=False)
     except ValueError:
         fields.report.refused_at(fields.at(name), "The quotation marks do not match.", "command")
         return []
+    if (template := template_in(text)) and not any(template in word for word in words):
+        fields.report.refused_at(fields.at(name), templated(template), "command")
+    return words
 
 
 def _command(fields: Fields, draft: JobDraft) -> None:
@@ -270,9 +274,7 @@ def _amounts(fields: Fields, draft: JobDraft) -> None:
                 else:
                     put_cpus(draft, Decimal(said), path)
             except (NoAmount, ArithmeticError):
-                draft.report.dropped(
-                    path, "This is not an amount. The worker gets its GPUs' part of the node."
-                )
+                draft.report.refused_at(path, NO_AMOUNT, target)
     if "shm_size" in fields:
         put_memory(draft, "shm", filled(fields.text("shm_size"))[0], fields.at("shm_size"), bare="B")
 

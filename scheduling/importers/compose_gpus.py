@@ -56,6 +56,8 @@ def _devices(fields: Fields, draft: JobDraft) -> None:
         path = step(fields.at("devices"), at)
         if _is_nvidia(one):
             draft.report.mapped(path, "gpus_per_worker", "A worker sees its GPUs.")
+            if one.startswith(("/dev/kfd", "amd.com/")):
+                draft.vendor("amd", path)
         else:
             draft.report.refused_at(path, "Fairlot gives no devices of the node other than GPUs.")
     if fields.text("runtime") == "nvidia":
@@ -87,6 +89,8 @@ def _request(one: Fields, draft: JobDraft) -> None:
     else:
         _count("all", one.path, draft)
     draft.report.mapped(one.path, "gpus_per_worker", "This requests GPUs.")
+    if one.text("driver") == "amd":
+        draft.vendor("amd", one.at("driver"))
 
 
 def _count(said: Any, path: str, draft: JobDraft, text: str = "") -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from scheduling.importers import credentials
 from scheduling.importers.amounts import NoAmount, as_amount
 from scheduling.importers.credentials_in_scripts import credential_in_script
-from scheduling.importers.gpus import choose, is_slice
+from scheduling.importers.gpus import choose, is_slice, vendor_of
+from scheduling.importers.last_check import nobody_fills
 from scheduling.importers.reading import parameter_in, template_in, templated
 from scheduling.importers.report import Fate, Report, Work, WorkKind
 from scheduling.spec.attachments import LEAST_MEMORY, NAME
@@ -26,6 +27,9 @@ HOSTFILE = {"$FAIRLOT_HOSTFILE", "${FAIRLOT_HOSTFILE}"}  # the file of MPI jobs
 LOCAL = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::\d+)?", re.ASCII)
 
 
+PLACEHOLDER = re.compile(r"<[^>]{0,80}>|\[[^\]]{1,80}\]")  # in the name of an image
+
+
 class JobDraft:
     """A job specification that is being built. Each method sets a field and adds the line that says from where."""
 
@@ -34,6 +38,8 @@ class JobDraft:
         self.known = known_generations
         self.spec: dict[str, Any] = {}
         self._sources: dict[str, str] = {}
+        self.of_vendor: tuple[str, str] | None = None  # who makes the GPUs that are asked for, and where
+        self.usual: set[str] = set()  # fields with a value that was chosen because the text has none
 
     def __contains__(self, field: str) -> bool:
         return field in self.spec
@@ -45,11 +51,11 @@ class JobDraft:
                 self.report.refused_at(source, templated(template), field)
                 return
             if field in {"environment", "name"} and (parameter := parameter_in(value)):
-                self.report.refused_at(
-                    source,
-                    f"The value contains {parameter[:60]}, which nobody fills in. Write the value.",
-                    field,
-                )
+                self.report.refused_at(source, nobody_fills(parameter), field)
+                return
+            if field == "environment" and (missing := PLACEHOLDER.search(value)):
+                said = f"The name of the image contains the placeholder {missing[0][:60]}. Write what it stands for."
+                self.report.refused_at(source, said, field)
                 return
         self.spec[field] = value
         self._sources[field] = source
@@ -110,16 +116,30 @@ class JobDraft:
         elif name in self.spec.get("secrets", {}):
             self.report.dropped(source, f"A secret already sets {name}.")
         else:
+            self._replaced(f"variables.{name}", self.spec.get("variables", {}).get(name, value) != value)
             self.spec.setdefault("variables", {})[name] = value
             self._sources[f"variables.{name}"] = source
             self.report.add(fate, source, f"variables.{name}", text or "Taken over.")
+
+    def _replaced(self, field: str, differs: bool) -> None:
+        """Says that an earlier entry for a variable has no effect, if another value comes after it."""
+        source = self._sources.get(field)
+        if differs and source is not None:
+            self.report.withdraw(source, field)
+            self.report.remark(
+                Fate.DROPPED,
+                source,
+                "",
+                "A later entry sets the same variable to another value. That one counts.",
+            )
 
     def secret(self, name: str, reference: str, source: str, text: str, fate: Fate = Fate.MAPPED) -> None:
         """Lets a secret set an environment variable. `reference` is the secret's name, or name/key."""
         if not VARIABLE_NAME.fullmatch(name) or name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
             self.report.dropped(source, "Fairlot does not accept a variable of this name.")
             return
-        self.spec.get("variables", {}).pop(name, None)
+        self._replaced(f"variables.{name}", self.spec.get("variables", {}).pop(name, None) is not None)
+        self._replaced(f"secrets.{name}", self.spec.get("secrets", {}).get(name, reference) != reference)
         self.spec.setdefault("secrets", {})[name] = reference
         self._sources[f"secrets.{name}"] = source
         self.report.add(fate, source, f"secrets.{name}", text)
@@ -163,6 +183,11 @@ class JobDraft:
         """Accepts the GPU types that the foreign names mean, in addition to those that are accepted already."""
         accepted: list[str] = list(self.spec.get("generations", []))
         for name in names:
+            if (template := template_in(name)) or (parameter := parameter_in(name)):
+                self.report.refused_at(
+                    source, templated(template) if template else nobody_fills(parameter), "generations"
+                )
+                return
             if is_slice(name):
                 self.report.refused_at(
                     source, f"{name[:60]} is a part of a GPU. Fairlot gives whole GPUs only.", "generations"
@@ -173,6 +198,26 @@ class JobDraft:
             text = f"{name[:60]} means {' or '.join(found.names)}." if [name] != list(found.names) else ""
             fate = Fate.MAPPED if found.exact else Fate.APPROXIMATED
             self.put("generations", accepted, source, f"{text} {found.why}".strip(), fate)
+
+    def vendor(self, vendor: str, source: str) -> None:
+        """Accepts only GPU types of a vendor, "amd" or "intel". Refuses if the cluster has none of it."""
+        label = {"amd": "AMD", "intel": "Intel"}[vendor]
+        named: list[str] = self.spec.get("generations", [])
+        if named:
+            return
+        fitting = [one for one in self.known if vendor_of(one) == vendor]
+        if fitting:
+            self.put_without_covering(
+                "generations", fitting, source, f"The types of the cluster that are of {label}."
+            )
+        elif self.known:
+            said = f"GPUs of {label} are requested. The cluster has {', '.join(self.known[:12])}."
+            self.report.refused_at(source, said, "generations")
+        else:
+            self.report.remark(
+                Fate.APPROXIMATED, source, "generations",
+                f"GPUs of {label} are requested. Fairlot knows GPUs by their type: choose a type of {label}.",
+            )  # fmt: skip
 
     def labels(self, labels: Mapping[str, str], sources: Mapping[str, str]) -> None:
         """Takes over labels, up to the number that a job may have."""
@@ -187,6 +232,13 @@ class JobDraft:
             else:
                 self.spec["labels"] = {**kept, key: value}
                 self.report.mapped(sources[key], f"labels.{key}")
+
+    def withdraw(self, field: str, text: str) -> None:
+        """Takes back the value of a field. What it came from gets a line with this text."""
+        del self.spec[field]
+        if source := self._sources.pop(field, ""):
+            self.report.withdraw(source, field)
+            self.report.mapped(source, field, text)
 
     def default(self, field: str, value: Any, text: str) -> None:
         """Sets a field about which the foreign text says nothing, unless it is set already."""

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from scheduling.importers import retries, time_limits
-from scheduling.importers.amounts import NoAmount, seconds, size
+from scheduling.importers.amounts import NO_AMOUNT, NoAmount, seconds, size
 from scheduling.importers.commands import HOSTS, put_command
 from scheduling.importers.documents import drop_each, fields_of
 from scheduling.importers.draft import JobDraft
@@ -155,7 +155,7 @@ def _resources(fields: Fields, draft: JobDraft) -> None:
             else:
                 draft.amount(target, size(said, bare="GB", binary=True), path, text)
         except (NoAmount, ArithmeticError):
-            draft.report.dropped(path, "This is not an amount. The worker gets its GPUs' part of the node.")
+            draft.report.refused_at(path, NO_AMOUNT, target)
     drop_each(resources, {"disk": "A worker's local disk has the size that the node gives."})
 
 

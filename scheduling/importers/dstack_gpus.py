@@ -93,7 +93,9 @@ def _names(wanted: Wanted, path: str, draft: JobDraft) -> None:
         ],
         path,
     )
-    if wanted.vendor and not usable:
+    if wanted.vendor in {"amd", "intel"}:
+        draft.vendor(wanted.vendor, path)
+    elif wanted.vendor and not usable:
         draft.report.approximated(
             path, "generations", f"Choose the GPU types, because not all may be of {shown(wanted.vendor)}."
         )

@@ -61,6 +61,20 @@ def model_of(name: str) -> tuple[str, int]:
     return re.sub(r"^(?:rtx|gtx)(?=a?\d)", "", model, flags=re.ASCII), int(memory[1]) if memory else 0
 
 
+VENDORS = {
+    "amd": re.compile(r"mi\d+[ax]?", re.ASCII),
+    "intel": re.compile(r"gaudi\d?|max1\d{3}|pvc|ponte.*|flex\d*|arc.*|b[56]0", re.ASCII),
+}
+
+
+def vendor_of(name: str) -> str:
+    """Returns who makes the GPUs of a type: amd, intel or nvidia."""
+    plain, model = _plain(name), model_of(name)[0]
+    if "instinct" in name.lower() or name.lower().startswith("amd"):
+        return "amd"
+    return next((one for one, models in VENDORS.items() if models.fullmatch(model or plain)), "nvidia")
+
+
 def is_slice(name: str) -> bool:
     """Returns whether the name means a part of a GPU, such as 1g.10gb (MIG)."""
     return bool(SLICE.search(name))

@@ -13,6 +13,7 @@ from scheduling.importers.documents import drop_each, fields_of, first_of
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.environment import put_secret, put_variable
 from scheduling.importers.fields import Fields
+from scheduling.importers.gpus import model_of
 from scheduling.importers.images import default_image, put_image, started_by
 from scheduling.importers.mounts import put_volume, refuse_host_path
 from scheduling.importers.ports import drop_variable, put_port, put_readiness
@@ -39,6 +40,8 @@ GIVEN = {
     "PORT0": '"$PORT"', "PORT_0": '"$PORT"', "HOST": '"$(hostname)"', "MESOS_SANDBOX": '"$PWD"',
     "MESOS_TASK_ID": '"$FAIRLOT_JOB_ID"', "MARATHON_APP_ID": "", "MESOS_DIRECTORY": '"$PWD"',
 }  # fmt: skip
+OF_GPUS = re.compile(r"gpu|accelerator", re.IGNORECASE)
+CHOOSE = {"CLUSTER", "IS", "LIKE", "EQUALS"}
 LEFT_OUT = {
     **dict.fromkeys(("constraints", "acceptedResourceRoles", "executor", "requirePorts"), "Fairlot chooses the nodes."),
     **dict.fromkeys(("backoffFactor", "backoffSeconds", "maxLaunchDelaySeconds"),
@@ -136,7 +139,26 @@ def _app(app: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     )
 
 
+def put_constraints(fields: Fields, draft: JobDraft) -> None:
+    """Accepts the GPU types that constraints name, such as ["gpu_model", "CLUSTER", "V100"]. Others are dropped."""
+    for at, one in enumerate(fields.items("constraints")):
+        path = step(fields.at("constraints"), at)
+        words = [str(word) for word in one] if isinstance(one, list) else []
+        if not words or not OF_GPUS.search(words[0]):
+            draft.report.dropped(path, "Fairlot chooses the nodes.")
+            continue
+        names = [name for name in re.split(r"[|,]", words[2].strip("()^$")) if name] if len(words) > 2 else []
+        plain = [re.sub(r"\.[*+]", "", name) for name in names]
+        if words[1].upper() in CHOOSE and plain and all(model_of(name)[0] for name in plain):
+            draft.generations(plain, path)
+        else:
+            draft.report.refused_at(
+                path, "This chooses GPUs in a way that is not imported. Name the types.", "generations"
+            )
+
+
 def _resources(app: Fields, draft: JobDraft) -> None:
+    put_constraints(app, draft)
     if (gpus := app.whole("gpus")) is not None:
         put_gpus(draft, gpus, app.at("gpus"))
     else:

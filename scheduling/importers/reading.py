@@ -20,7 +20,6 @@ import yaml
 
 from accounting.core.texts import not_storable
 from accounting.core.wording import fixed
-from scheduling.importers.report import Fate, Report
 from scheduling.spec import yaml_core
 
 LONGEST = 131_072  # characters
@@ -69,18 +68,58 @@ class Unreadable(ValueError):
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """A plain scalar that is read as `value`, and by other programs as `other`."""
+
+    text: str
+    value: Any
+    other: Any
+
+    @property
+    def is_number(self) -> bool:
+        return any(
+            isinstance(one, int | float) and not isinstance(one, bool) for one in (self.value, self.other)
+        )
+
+    @property
+    def as_number(self) -> str:
+        """Returns the sentence that refuses it as a number."""
+        return (
+            f"The number {self.text[:40]} is {_in_words(self.value)} to some programs and {_in_words(self.other)} to"
+            " others. Write it in plain digits."
+        )
+
+    @property
+    def as_value(self) -> str:
+        """Returns the sentence about it as a value."""
+        return (
+            f"The value {self.text[:40]} is read as {_in_words(self.value)}. Other programs read it as"
+            f" {_in_words(self.other)}. Put it in quotes if you mean the text."
+        )
+
+    @property
+    def as_text(self) -> str:
+        """Returns the sentence about it where a text is expected: then what was written counts."""
+        read = dict.fromkeys(_in_words(one) for one in (self.value, self.other) if not isinstance(one, str))
+        return (
+            f"The text {self.text[:40]} is used as it was written. Without quotes, programs read it as"
+            f" {' or '.join(read) or _in_words(self.other)}. Put it in quotes."
+        )
+
+
+@dataclass(frozen=True)
 class Document:
     """A document of a foreign text.
 
     `raw` has the text as it was written for each scalar that is not a text, by path. `lines` has the line of each
-    value. `doubtful` has the sentence for each plain scalar that the other version of YAML reads differently.
+    value. `doubtful` has each plain scalar that the other version of YAML reads differently.
     """
 
     data: Any
     path: str = ""  # of the document itself: "" if it is the only one
     raw: dict[str, str] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
-    doubtful: dict[str, str] = field(default_factory=dict)
+    doubtful: dict[str, Doubt] = field(default_factory=dict)
 
 
 def step(path: str, key: str | int) -> str:
@@ -144,12 +183,6 @@ def parameter_in(text: str) -> str:
     """Returns the first reference to a variable in the text, such as ${TAG}, or "" if there is none."""
     found = PARAMETER.search(text)
     return found[0] if found else ""
-
-
-def remark_doubtful(report: Report, document: Document) -> None:
-    """Adds a line to the report for each plain scalar that the other version of YAML would read differently."""
-    for path, text in document.doubtful.items():
-        report.remark(Fate.APPROXIMATED, path, "", text)
 
 
 class _Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
@@ -410,10 +443,7 @@ class _Reader:
         if self.version is Yaml.V1_2 and BASE_60.fullmatch(text):
             other = "a number of base 60"
         if (type(value), value) != (type(other), other):
-            document.doubtful[path] = (
-                f"The value {text[:40]} is read as {_in_words(value)}. Other programs read it as {_in_words(other)}."
-                " Put it in quotes if you mean the text."
-            )
+            document.doubtful[path] = Doubt(text, value, other)
         return value
 
 

@@ -14,6 +14,7 @@ from scheduling.importers import (
     dstack,
     ffdl,
     kubernetes,
+    last_check,
     marathon,
     openpai,
     polyaxon,
@@ -22,7 +23,7 @@ from scheduling.importers import (
     slurm,
 )
 from scheduling.importers.credentials import has_credential, redacted, values_in
-from scheduling.importers.reading import Source, Unreadable, Yaml, check_text, leaves, remark_doubtful
+from scheduling.importers.reading import Source, Unreadable, Yaml, check_text, leaves
 from scheduling.importers.redaction import without_parts
 from scheduling.importers.report import Conversion, Line, Report, Work
 from scheduling.spec.job_spec import NEW_NAMES, JobSpec
@@ -42,7 +43,7 @@ class Format:
     works, and adds a line to the report for what became of the fields. It may raise Unreadable.
 
     If `version` is a version of YAML, each field of the documents that no line covers gets a line that says that it is
-    dropped. Other formats do this themselves.
+    dropped. Other formats do this themselves. `fills_templates` is whether `convert` fills in the format's templates.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Format:
     recognise: Callable[[Source], bool]
     convert: Callable[[Source, Report, Sequence[str]], list[Work]]
     version: Yaml | None = None
+    fills_templates: bool = False
 
 
 # In the order in which they are tried.
@@ -60,10 +62,10 @@ FORMATS: tuple[Format, ...] = (
     Format("compose", "Docker Compose file", compose.recognise, compose.convert, Yaml.V1_2),
     Format("dstack", "dstack configuration", dstack.recognise, dstack.convert, Yaml.V1_2),
     Format("determined", "Determined configuration", determined.recognise, determined.convert, Yaml.V1_2),
-    Format("openpai", "OpenPAI job", openpai.recognise, openpai.convert, Yaml.V1_2),
+    Format("openpai", "OpenPAI job", openpai.recognise, openpai.convert, Yaml.V1_2, True),
     Format("marathon", "Marathon app or group", marathon.recognise, marathon.convert, Yaml.V1_2),
     Format("chronos", "Chronos job", chronos.recognise, chronos.convert, Yaml.V1_2),
-    Format("polyaxon", "Polyaxonfile", polyaxon.recognise, polyaxon.convert, Yaml.V1_2),
+    Format("polyaxon", "Polyaxonfile", polyaxon.recognise, polyaxon.convert, Yaml.V1_2, True),
     Format("armada", "Armada job file", armada.recognise, armada.convert, Yaml.V1_1),
     Format("ffdl", "FfDL manifest", ffdl.recognise, ffdl.convert, Yaml.V1_2),
     Format("ray", "Ray job or cluster", ray.recognise, ray.convert, Yaml.V1_2),
@@ -113,7 +115,7 @@ def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ())
         source = Source(text)
         works = found.convert(source, report, known_generations)
         for document in source.documents(found.version) if found.version else ():
-            remark_doubtful(report, document)
+            last_check.check(report, document, fills_templates=found.fills_templates)
             report.drop_the_rest(leaves(document.data, document.path))
     except Unreadable as error:
         report.refused_at(error.where, str(error))

@@ -155,6 +155,10 @@ class Report:
         them."""
         self._lines[Line(fate, source, target, text)] = None
 
+    def withdraw(self, source: str, target: str) -> None:
+        """Removes the lines that say that `source` became `target`. The field stays covered."""
+        self._lines = {line: None for line in self._lines if (line.source, line.target) != (source, target)}
+
     def covers(self, path: str) -> bool:
         """Returns whether a line says what became of the field `path`, or of a field that contains it."""
         return any(part in self._covered for part in (path, *containers_of(path)))

@@ -37,9 +37,14 @@ def put_times(
     - `wait`: the seconds before the first retry.
     - `text`, `fate`: what else the report says.
     """
-    if "retries" in draft:
+    usual = draft.spec.get("retries") if "retries" in draft.usual else None
+    if "retries" in draft and usual is None:
         draft.report.mapped(source, "retries", OTHER_FIELD)
         return
+    if usual is not None:  # a number that is written counts more than one that was chosen
+        draft.usual.discard("retries")
+        exit_codes = exit_codes or usual.get("exit_codes", ())
+        draft.withdraw("retries", OTHER_FIELD)
     if times == 0:
         draft.report.mapped(source, "retries", f"{text} {FAILS}".strip())
         return
@@ -60,10 +65,14 @@ def put_usual(
     draft: JobDraft, source: str, *, exit_codes: Sequence[int] = (), wait: int | None = None
 ) -> None:
     """Sets the usual number of retries for a field that asks for retries without a number."""
+    if "retries" in draft:
+        draft.report.mapped(source, "retries", OTHER_FIELD)
+        return
     put_times(
         draft, USUAL, source, exit_codes=exit_codes, wait=wait, text="The text says no number.",
         fate=Fate.APPROXIMATED,
     )  # fmt: skip
+    draft.usual.add("retries")
 
 
 def put_whole(fields: Fields, name: str, draft: JobDraft) -> None:

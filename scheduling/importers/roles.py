@@ -23,8 +23,13 @@ class RoleReport(Report):
         self._whole, self._at = report, at
 
     def add(self, fate: Fate, source: str, target: str, text: str) -> None:
-        inside = target.partition(".")[0] in OWN
-        self._whole.add(fate, source, f"roles[{self._at}].{target}" if inside else target, text)
+        self._whole.add(fate, source, self._of_role(target), text)
+
+    def withdraw(self, source: str, target: str) -> None:
+        self._whole.withdraw(source, self._of_role(target))
+
+    def _of_role(self, target: str) -> str:
+        return f"roles[{self._at}].{target}" if target.partition(".")[0] in OWN else target
 
     def remark(self, fate: Fate, source: str, target: str, text: str) -> None:
         self._whole.remark(fate, source, target, text)

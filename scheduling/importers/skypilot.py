@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 from scheduling.importers import gpu_models, retries
-from scheduling.importers.amounts import NoAmount, size
+from scheduling.importers.amounts import NO_AMOUNT, NoAmount, size
 from scheduling.importers.commands import HOSTS, in_subshell, put_command
 from scheduling.importers.documents import drop_each, fields_of, shown
 from scheduling.importers.draft import JobDraft
@@ -270,7 +270,7 @@ def _amounts(fields: Fields, draft: JobDraft) -> None:
             else:
                 put_cpus(draft, Decimal(said.rstrip("+")), path, text)
         except (NoAmount, ArithmeticError):
-            draft.report.dropped(path, "This is not an amount. The worker gets its GPUs' part of the node.")
+            draft.report.refused_at(path, NO_AMOUNT, target)
 
 
 def _image(fields: Fields, draft: JobDraft) -> None:

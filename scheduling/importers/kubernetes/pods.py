@@ -12,9 +12,10 @@ from scheduling.importers.fields import Fields
 from scheduling.importers.kubernetes import commands, placing, security, variables, volumes
 from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.report import Fate
-from scheduling.spec.attachments import NAME
+from scheduling.spec.attachments import NAME, read_bytes
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "aliyun.com/gpu", "gpu")
+VENDORS = {"amd.com/": "amd", "gpu.intel.com/": "intel"}  # of resources, by their beginning
 PARTS = ("nvidia.com/mig-", "nvidia.com/gpu.shared", "nvidia.com/gpumem", "nvidia.com/gpucores", "aliyun.com/gpu-mem",
          "tencent.com/vcuda", "volcano.sh/vgpu", "nvidia.com/gpualloc")  # fmt: skip
 OTHER_CHIPS = (
@@ -123,7 +124,10 @@ class PodTemplate:
         if resources:
             put_resources(container.section("resources"), self.draft)
         volumes.put(self.spec, container, self.objects, self.draft)
+        self.shared_memory(container)
         placing.put(self.spec, self.draft)
+        if self.draft.of_vendor:
+            self.draft.vendor(*self.draft.of_vendor)
         self.grace()
         if self.is_of_job:
             time_limits.put_deadline(self.spec, self.draft)
@@ -159,6 +163,18 @@ class PodTemplate:
         folder = container.text("workingDir")
         if folder:
             self.draft.put("working_directory", folder, container.at("workingDir"))
+
+    def shared_memory(self, container: Fields) -> None:
+        """Adds the shared memory to the memory if the pod has no limit: then it does not count as requested memory."""
+        resources, spec = container.section("resources"), self.draft.spec
+        if "memory" in resources.section("limits") or not {"memory", "shm"} <= spec.keys():
+            return
+        memory, shm = read_bytes(spec["memory"]), read_bytes(spec["shm"])
+        if memory < shm:
+            self.draft.amount(
+                "memory", memory + shm, resources.section("requests").at("memory"),
+                "The pod has no limit, so its shared memory is added to what it requests.", Fate.APPROXIMATED,
+            )  # fmt: skip
 
     def grace(self) -> None:
         seconds = self.spec.whole("terminationGracePeriodSeconds")
@@ -216,6 +232,9 @@ def _put_resource(name: str, fields: Fields, draft: JobDraft) -> None:
         return
     if name in GPUS:
         _put_gpus(amount, source, draft)
+        for beginning, vendor in VENDORS.items():
+            if amount and name.startswith(beginning):
+                draft.of_vendor = (vendor, source)
     elif name == "cpu":
         _put_cpu(amount, source, draft)
     elif name == "memory":
