@@ -11,7 +11,7 @@ from django.conf import settings
 from django.contrib.auth.middleware import LoginRequiredMiddleware, get_user
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import resolve_url
+from django.shortcuts import redirect, resolve_url
 from django.utils import timezone
 
 from accounting.core.clock import zone_named
@@ -21,10 +21,13 @@ from scheduling.models import Cluster
 
 View = Callable[..., Any]
 ONLY_READS = {"GET", "HEAD"}
+# What a user whose password an admin has set may open: the page that changes it, and what this page loads.
+WITH_ANY_PASSWORD = {"password_change", "logout", "live", "notification_bell"}
 
 
 class SignedInMiddleware(LoginRequiredMiddleware):
-    """Requires a login, except for views marked `login_not_required`, and activates the user's time zone.
+    """Requires a login, except for views marked `login_not_required`, and activates the user's time zone. Asks for
+    another password if an admin has set the present one.
 
     API requests pass without a login here, because the API authenticates them itself.
     """
@@ -42,6 +45,8 @@ class SignedInMiddleware(LoginRequiredMiddleware):
                 if request.method in ONLY_READS:
                     user.keep_roles()
                 timezone.activate(zone_named(user.time_zone))
+                if user.must_change_password and _needs_own_password(request, view_func):
+                    return _ask_for_password(request)
         return answer
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
@@ -58,6 +63,19 @@ class SignedInMiddleware(LoginRequiredMiddleware):
         if request.headers.get("HX-Request"):
             return HttpResponse(status=401, headers={"HX-Redirect": resolve_url("login")})
         return super().handle_no_permission(request, view_func)
+
+
+def _needs_own_password(request: HttpRequest, view_func: View) -> bool:
+    match = request.resolver_match
+    name = match.url_name if match is not None else None
+    return getattr(view_func, "login_required", True) and name not in WITH_ANY_PASSWORD
+
+
+def _ask_for_password(request: HttpRequest) -> HttpResponse:
+    """Leads a user whose password an admin has set to the page that changes it."""
+    if request.headers.get("HX-Request"):
+        return HttpResponse(headers={"HX-Redirect": resolve_url("password_change")})
+    return redirect("password_change")
 
 
 class LivePositionMiddleware:

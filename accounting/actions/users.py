@@ -51,6 +51,8 @@ def create_user(
 ) -> Credentials:
     """Creates a user and returns the user with the password. The password is random unless `password` is given.
 
+    A user whom an admin creates must choose another password at the first sign-in.
+
     `tenant`: also makes the user a member of this team, with the role `role`.
     """
     require(actor, "user.change")
@@ -60,6 +62,7 @@ def create_user(
         first_name=first_name.strip(),
         last_name=last_name.strip(),
         email=email.strip(),
+        must_change_password=actor is not None,
     )
     made = create_user_within(actor=actor, user=user, password=password)
     if tenant is not None:
@@ -146,7 +149,8 @@ def reset_password(
     password: str | None = None,
     shut_out: Callable[[User], Mapping[str, int]] = _nothing_else,
 ) -> Credentials:
-    """Sets a new password, which ends the user's sessions. The password is random unless `password` is given.
+    """Sets a new password, which ends the user's sessions. The password is random unless `password` is given. If an
+    admin sets it, the user must choose another one after signing in.
 
     `shut_out`: a function that revokes the user's other credentials in the same transaction. It returns how many
     credentials of each kind it revoked, for the audit trail.
@@ -154,7 +158,8 @@ def reset_password(
     require(actor, "user.change")
     user = User.objects.select_for_update(no_key=True).get(pk=user.pk)
     password = _give_password(user, password)
-    user.save(update_fields=["password"])
+    user.must_change_password = actor is not None
+    user.save(update_fields=["password", "must_change_password"])
     ended = shut_out(user)
     audit.record(actor=actor, verb="user.reset_password", target=user, after=ended)
     return Credentials(user, password, ended)

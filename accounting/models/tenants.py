@@ -63,6 +63,8 @@ class User(AbstractUser):
     job_order = models.CharField(
         max_length=6, choices=JobOrder, default=JobOrder.STRICT, db_default=JobOrder.STRICT
     )
+    # An admin has set the password, and knows it: pages ask for another one first. API tokens are not affected.
+    must_change_password = models.BooleanField(default=False, db_default=False)
     # Unread notifications, counted whenever they change, so that the bell on each page needs no query.
     unread = models.PositiveIntegerField(default=0, db_default=0)
 

@@ -54,6 +54,11 @@ class OwnPasswordForm(PasswordChangeForm):
         old: str = count_attempt(self.request, self.user.get_username(), super().clean_old_password)
         return old
 
+    def save(self, commit: bool = True) -> Any:
+        """Stores the password, and that the user chose it."""
+        self.user.must_change_password = False
+        return super().save(commit)
+
 
 class TooManyTries(ValidationError):
     """Raised when the limit on wrong passwords is reached. For the next `minutes` minutes, even the right password is

@@ -67,6 +67,11 @@ def a_budget(cast: Cast) -> Budget:
     return Budget.objects.create(tenant=cast.astro, amount=4, percentages=[80])
 
 
+def planned(cast: Cast) -> Price:
+    start = datetime(2100, 1, 1, tzinfo=UTC)
+    return make.generation("H200", price="9", since=start).prices.get()
+
+
 CASES = {
     "add_member": Case(lambda c: {"tenant": c.astro, "user": c.charlie}, "member.add", managers=True),
     "archive_tenant": Case(lambda c: {"tenant": c.astro}, "tenant.archive"),
@@ -86,6 +91,7 @@ CASES = {
     ),
     "remove_budget": Case(lambda c: {"budget": a_budget(c)}, "budget.remove", managers=True),
     "remove_member": Case(lambda c: {"membership": bobs(c)}, "member.remove", managers=True),
+    "remove_price": Case(lambda c: {"price": planned(c)}, "price.remove"),
     "remove_quota": Case(lambda c: {"quota": a_quota(c)}, "quota.remove"),
     "rename_tenant": Case(lambda c: {"tenant": c.astro, "name": "Astronomy"}, "tenant.rename"),
     "reset_password": Case(lambda c: {"user": c.bob}, "user.reset_password"),

@@ -10,10 +10,12 @@ from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
+from accounting.actions import create_user
 from accounting.core import wording as amounts
 from accounting.core.clock import zone_named
 from accounting.models import AuditEvent, User
 from fairshare import policies
+from portal.tokens.actions import create_token, reset_password
 from scheduling.models import Job
 from tests.make import user
 from tests.portal.scene import Scene
@@ -43,6 +45,35 @@ def test_a_part_that_refreshes_after_the_session_ended_sends_the_whole_page_to_t
     answer = Client().get(reverse("jobs"), headers={"HX-Request": "true", "HX-Target": "section#jobs-table"})
     assert answer.status_code == 401
     assert answer["HX-Redirect"] == reverse("login")
+
+
+def test_a_password_that_an_admin_set_is_changed_first(db: None) -> None:
+    ada = user("ada", portal_role=User.PortalRole.ADMIN)
+    made = create_user(actor=ada, username="dora")
+    own, browser = "staple battery horse correct", Client()
+    for handed_over in (made.password, None):
+        password = handed_over or reset_password(actor=ada, user=made.user).password
+        log_in(browser, password)
+        for method, name in (("get", "home"), ("get", "jobs"), ("post", "preferences")):
+            assert getattr(browser, method)(reverse(name))["Location"] == reverse("password_change")
+        part = browser.get(reverse("jobs"), headers={"HX-Request": "true"})
+        assert part["HX-Redirect"] == reverse("password_change")
+        assert "An admin has set your password." in browser.get(reverse("password_change")).content.decode()
+        assert browser.get("/healthz").status_code == 200
+        _, secret = create_token(actor=User.objects.get(username="dora"), name="ci", scopes=(), days=1)
+        assert Client().get("/api/v1/me", headers={"authorization": f"Bearer {secret}"}).status_code == 200
+        form = {"old_password": password, "new_password1": own, "new_password2": own}
+        assert browser.post(reverse("password_change"), form).status_code == 302
+        assert browser.get(reverse("home")).status_code == 200
+        browser.logout()
+
+
+def test_a_password_that_a_user_or_a_command_chose_stays(dora: User) -> None:
+    create_user(actor=None, username="eve", password=PASSWORD)  # as a command does
+    assert not User.objects.filter(must_change_password=True).exists()
+    browser = Client()
+    log_in(browser, PASSWORD)
+    assert browser.get(reverse("home")).status_code == 200
 
 
 def test_logging_in_and_out(dora: User) -> None:
