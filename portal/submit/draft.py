@@ -324,9 +324,12 @@ class Draft:
             draft = replace(draft, fields=replace(draft.fields, command=command))
         return draft.use_form() if found.work else draft
 
-    def naming(self, files: Sequence[ForeignFile]) -> Self:
-        """Returns a copy that names the job files of its upload where it lacks a command."""
-        if not files or self.fields.command.strip() or "command" not in self.problems:
+    def naming_files(self, uploads: QuerySet[CodeUpload]) -> Self:
+        """Returns a copy that names the job files of its upload, which is among `uploads`, where it lacks a command."""
+        if self.fields.command.strip() or not self.fields.code_upload or "command" not in self.problems:
+            return self
+        files = foreign_files_of(uploads.filter(digest=self.fields.code_upload))
+        if not files:
             return self
         names = " or ".join(one.name for one in files[:2])
         return replace(self, problems=self.problems | {"command": WRITE_OR_USE.format(names=names)})

@@ -139,8 +139,6 @@ def convert(request: UserRequest) -> HttpResponse:
     draft = (draft.use_yaml() if source == "yaml" else draft.use_form()).checked_for(request.user)
     # A changed upload changes the section of the form that shows it.
     new_upload = bool(request.FILES or request.POST.get("code_remove"))
-    if new_upload:
-        draft = draft.naming(foreign_files_of(choices.uploads.filter(digest=draft.fields.code_upload)))
     context = form_context(draft, choices) | {"source": source, "swap": True, "new_upload": new_upload}
     context["all_fields"] = moved or not {"name", "command"}.isdisjoint(draft.proposed)
     page = request.POST.get("page")
@@ -226,6 +224,7 @@ def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:
     """Returns the template context for the form, the YAML and the pre-flight check. Several pages include these
     parts."""
     known = {name for name, _ in choices.generations}
+    draft = draft.naming_files(choices.uploads)
     digest = draft.fields.code_upload
     uploads = choices.uploads.filter(digest=digest)
     return {

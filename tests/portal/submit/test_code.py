@@ -154,7 +154,12 @@ def test_a_job_file_of_another_system_is_offered_as_the_jobs_file(bob: Client) -
     page = unescape(bob.post(url, sent | {"code_files": files}).content.decode())
     assert "run.sbatch</code> is a Slurm batch script" in page
     assert "Use run.sbatch as the job's file, or write the command" in page
-    kept = sent | {"code_upload": field(page, "code_upload"), "command": "bash run.sbatch"}
+    # The page converts once more when the upload is there, and keeps saying so until there is a command.
+    kept = sent | {"code_upload": field(page, "code_upload")}
+    assert "Use run.sbatch as" in bob.post(url, kept).content.decode()
+    refused = bob.post(reverse("submit"), kept)
+    assert (refused.status_code, "Use run.sbatch as" in refused.content.decode()) == (422, True)
+    kept |= {"command": "bash run.sbatch"}
     assert 'id="code-section"' not in bob.post(url, kept).content.decode(), "the file stays code"
     page = bob.post(reverse("submit"), kept | {"do": OFFER.findall(page)[0]}).content.decode()
     assert "Import: Slurm batch script" in page
