@@ -336,10 +336,65 @@ def test_the_keyboard_is_enough_to_sweep(people: People) -> None:
     page.goto("/sweeps/new/")
     type_into(page.get_by_label("Name"), "by keyboard")
     type_into(page.get_by_label("Command", exact=True), "echo {lr}")
-    type_into(page.get_by_label("Values"), "lr = 0.1, 0.01")
+    # Only the fields of the chosen kind are shown.
+    kind, values = page.get_by_label("Kind"), page.get_by_label("Values")
+    kind.focus()
+    page.keyboard.press("A")
+    expect(values).to_be_hidden()
+    expect(page.get_by_label("Number of members")).to_be_visible()
+    expect(page.get_by_label("Seed")).to_be_hidden()
+    kind.select_option("grid")
+    expect(page.get_by_label("Number of members")).to_be_hidden()
+    type_into(values, "lr = 0.1, 0.01")
     press(page.get_by_role("button", name="Create sweep"))
     expect(page.get_by_role("heading", level=1)).to_have_text("by keyboard")
     expect(page.get_by_role("cell", name="0.01", exact=True)).to_be_visible()
+
+
+def test_the_keyboard_is_enough_for_a_pipeline_which_is_drawn_while_it_is_typed(people: People) -> None:
+    page = people.sign_in("bob").page
+    page.goto("/pipelines/new/")
+    graph = page.get_by_role("group", name="Graph")
+    expect(graph.get_by_role("img", name="train: 1 GPU")).to_be_visible()
+    steps = page.get_by_label("Steps", exact=True)
+    steps.focus()
+    page.keyboard.press("ControlOrMeta+A")
+    page.keyboard.type(
+        "name: typed\nsteps:\n  one: {command: python one.py}\n  two: {needs: [one], comand: x}\n"
+    )
+    expect(graph.get_by_role("img", name="two: to be corrected")).to_be_visible()
+    expect(page.locator("#yaml-problems")).to_contain_text("steps.two.comand")
+    expect(steps).to_have_attribute("aria-invalid", "true")
+    for _ in range(len("comand: x}\n")):
+        page.keyboard.press("Backspace")
+    page.keyboard.type("command: python two.py}")
+    expect(page.locator("#yaml-problems")).to_be_empty()
+    expect(steps).to_be_focused()
+    expect(steps).not_to_have_attribute("aria-invalid", "true")
+
+    # What is typed while an upload is under way neither stops it nor is lost.
+    page.get_by_label("For", exact=True).select_option("two")
+    uploads: list[Route] = []
+    page.route(
+        "**/pipelines/preview/",
+        lambda route: uploads.append(route) if is_upload(route) else route.continue_(),
+    )
+    with page.expect_request(lambda request: "multipart" in request.headers.get("content-type", "")):
+        page.get_by_label("Files, or one archive").set_input_files(
+            {"name": "two.py", "mimeType": "text/x-python", "buffer": b"print(2)"}
+        )
+    steps.focus()
+    page.keyboard.press("ControlOrMeta+End")
+    page.keyboard.type("\n  three: {needs: [two], command: echo}")
+    [upload] = uploads
+    upload.continue_()
+    code = page.get_by_role("group", name="Code", exact=True)
+    expect(code).to_contain_text("two.py")
+    expect(graph.get_by_role("img", name="three: 1 GPU")).to_be_visible()
+    assert what_axe_says(page) == []
+    press(page.get_by_role("button", name="Create pipeline"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("typed")
+    expect(page.locator("#pipeline-yaml")).to_contain_text(re.compile("two:.*sha256:", re.DOTALL))
 
 
 def test_a_terminal_opens_when_its_job_starts_and_says_when_it_ends(people: People) -> None:

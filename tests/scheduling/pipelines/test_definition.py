@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.pipelines.definition import Definition, Need, cycle_in
-from scheduling.spec.job_spec import JobSpec, SpecError
+from scheduling.pipelines.definition import FOR_ALL, Definition, Need, cycle_in, sketch, with_uploads
+from scheduling.spec.job_spec import LONGEST_YAML, JobSpec, SpecError
+from scheduling.spec.yaml_core import NotYaml, write
 
 WRITTEN = """
 version: 1
@@ -115,3 +116,75 @@ def test_a_circle_is_found_if_and_only_if_no_order_exists(needs: dict[str, list[
         assert after in needs[name]
     if found:
         assert found[0] == found[-1]
+
+
+# --- code beside the text, and the sketch --------------------------------------------------------
+
+ALL, ONE = (f"sha256:{digit * 64}" for digit in "ab")
+
+
+def test_uploads_beside_the_text_are_the_code_of_their_steps() -> None:
+    own = WRITTEN.replace("workers: 1}", f"workers: 1, code: {{upload: 'sha256:{'c' * 64}'}}}}")
+    read = Definition.from_yaml(own, {FOR_ALL: ALL, "tell": ONE})
+    codes = [step.spec.code and step.spec.code.upload for step in read.steps]
+    assert codes == [f"sha256:{'c' * 64}", ALL, ONE], "a step keeps the code that its text names"
+    assert Definition.from_yaml(own, {"prepare": ONE}).steps[0].spec.code == read.steps[2].spec.code
+    assert Definition.from_yaml(read.to_yaml()) == read
+    with pytest.raises(SpecError, match="has no step gone"):
+        Definition.from_yaml(WRITTEN, {"gone": ONE})
+
+
+@pytest.mark.parametrize(
+    "data", [None, [], {"steps": []}, {"steps": {"a": None}}, {"steps": {"a": 1}, "defaults": 7}]
+)
+def test_what_is_no_definition_stays_unchanged_by_uploads(data: Any) -> None:
+    wanted = data if not isinstance(data, dict) or "defaults" in data else None
+    found = with_uploads(data, {FOR_ALL: ALL, "a": ONE})
+    assert wanted is None or found == wanted
+    with pytest.raises(SpecError):
+        Definition.parse(found)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 30) | st.sampled_from(["", "a", "b", "c", "Big", "job-7"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["steps", "defaults", "needs", "command", "step", "a", "b", "c"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    ANYTHING, ANYTHING, st.dictionaries(st.sampled_from(NAMES), st.lists(st.sampled_from(NAMES), max_size=3))
+)
+def test_a_sketch_can_be_drawn_whatever_the_text_says(
+    data: Any, fields: Any, needs: dict[str, list[str]]
+) -> None:
+    steps: dict[Any, Any] = {name: {"needs": wanted, "command": fields} for name, wanted in needs.items()}
+    for text in (
+        write(data),
+        write({"steps": data}),
+        write({"defaults": data, "steps": steps | {"z": fields}}),
+    ):
+        found = sketch(text)
+        known = [step.name for step in found]
+        assert len(known) == len(set(known))
+        wanted = {step.name: [need.step for need in step.needs if need.step] for step in found}
+        assert all(name in known for names in wanted.values() for name in names)
+        assert not cycle_in(wanted)
+    assert {*needs} <= {*known}
+
+
+def test_a_sketch_of_a_right_definition_has_its_steps_and_needs() -> None:
+    read = Definition.from_yaml(WRITTEN)
+    found = sketch(WRITTEN)
+    assert [(one.name, tuple(one.needs)) for one in found] == [
+        (one.name, tuple(one.needs)) for one in read.steps
+    ]
+    assert [one.spec.workers for one in found] == [one.spec.workers for one in read.steps]
+    assert sketch("x" * (LONGEST_YAML + 1)) == []
+    with pytest.raises(NotYaml):
+        sketch("steps: [")

@@ -25,6 +25,8 @@ from scheduling.models import Cluster, ClusterAccess, Job, Lease, Pipeline, Pipe
 from scheduling.pipelines import controller
 from scheduling.pipelines.actions import cancel_pipeline, definition_of, run_again
 from scheduling.pipelines.controller import Verdict, pipelines_to_step, verdict
+from scheduling.pipelines.definition import Definition
+from scheduling.pipelines.preview import Preview, preview_pipeline
 from scheduling.retention import remove_files
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.storage import delete_files
@@ -332,6 +334,42 @@ def test_files_stay_as_long_as_a_pipeline_may_need_them(lab: World, monkeypatch:
     assert make(lab, {"x": [{"job": job_of(pipeline, "a").pk, "files": False}]})
 
 
+def previewed(lab: World, definition: Definition) -> Preview:
+    return preview_pipeline(
+        actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, definition=definition
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"generations": ["A9000"]},
+        {"secrets": {"TOKEN": "nobody/has-it"}},
+        {"volumes": [{"name": "nowhere"}]},
+        {"code": {"upload": f"sha256:{'0' * 64}"}},
+    ],
+)
+def test_a_preview_names_what_creating_would_refuse(lab: World, fields: dict[str, Any]) -> None:
+    definition = defined({"a": [], "b": ["a"]}, defaults={"command": "go", **fields})
+    with pytest.raises(SpecError) as refused:
+        make(lab, definition=definition)
+    problems = previewed(lab, definition).problems
+    assert {path: problems[path] for path in refused.value.problems} == refused.value.problems
+    assert {path.split(".")[1] for path in problems} == {"a", "b"}, "each step that is wrong is named"
+
+
+def test_a_preview_names_jobs_that_are_missing_and_steps_that_could_never_run(lab: World) -> None:
+    theirs = lab.submit(lab.people.charlie, lab.people.bio)
+    definition = defined({"a": [theirs.pk]})
+    with pytest.raises(SpecError) as refused:
+        make(lab, definition=definition)
+    assert previewed(lab, definition).problems == refused.value.problems
+    large = defined({"a": [], "b": ["a"]}, defaults={"command": "go", "gpus_per_worker": 64})
+    found = previewed(lab, large)
+    assert (found.problems, [*found.never]) == ({}, ["a", "b"])
+    assert "GPU" in found.never["a"]
+
+
 def test_a_cluster_that_cannot_pass_files_on_says_so(lab: World) -> None:
     Cluster.objects.update(backend="kubernetes")
     lab.cluster.refresh_from_db()
@@ -339,10 +377,12 @@ def test_a_cluster_that_cannot_pass_files_on_says_so(lab: World) -> None:
     with pytest.raises(SpecError) as refused:
         make(lab, definition=definition)
     assert "no claim for checkpoints" in refused.value.problems["steps.train.needs"]
+    assert "no claim for checkpoints" in previewed(lab, definition).problems["steps.train.needs"]
     without = defined(
         {"a": [], "b": [{"step": "a", "files": False}]},
         defaults={"command": "go", "environment": "registry.local/image:1"},
     )
+    assert previewed(lab, without).problems == {}
     assert make(lab, definition=without)
     ClusterAccess.objects.create(
         cluster=lab.cluster, sealed_kubeconfig=b"", server="https://k", checkpoint_claim="kept"
