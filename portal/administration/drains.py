@@ -44,6 +44,7 @@ def _page(request: UserRequest, *, cluster: Cluster, posted: Form | None = None)
         "query": urlencode([("node", node.pk) for node in chosen]),
         "is_empty": not chosen and "show" in request.GET,
         "drained": any(node.state == Node.State.DRAINED for node in chosen),
+        "all_drained": all(node.state == Node.State.DRAINED for node in chosen),
         "jobs": jobs,
         "total": len(jobs.seen) + jobs.hidden if jobs else 0,
         "left": consequences_of(chosen, jobs, request.user) if jobs else None,

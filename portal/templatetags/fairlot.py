@@ -241,6 +241,16 @@ def moment(at: datetime | None, empty: str = "–") -> str:
 
 
 @register.simple_tag
+def minute(at: datetime) -> SafeString:
+    """Renders a time that is a whole minute, such as the begin of a reservation, like `moment` but without seconds."""
+    local, now = timezone.localtime(at), timezone.now()
+    return SafeString(
+        f'<time datetime="{at.isoformat(timespec="seconds")}" title="{amounts.exact(local)}">'
+        f"{amounts.to_the_second(local, now)[:-3]}</time>"
+    )
+
+
+@register.simple_tag
 def zone() -> str:
     """Returns the name of the current user's time zone. Pages show times, and forms accept times, in this zone."""
     return timezone.get_current_timezone_name()
