@@ -63,6 +63,7 @@ bench: bootstrap ## measure timings, which are never part of a test
 	@$(python) -m tests.fairshare.bench_false_rate
 	@$(python) -m tests.scheduling.bench_homes
 	@$(python) -m tests.clients.bench_start
+	@$(python) -m pytest -q -s -p no:xdist tests/portal/sweeps/bench_sweeps.py
 	@$(python) -m tests.ground.bench_up
 
 bench-web: bootstrap ## load a whole portal with 200 users, 500 streams and bulk submissions; ARGS="--help" lists options
