@@ -22,7 +22,7 @@ from scheduling.importers.marathon import put_constraints, put_docker_volume
 from scheduling.importers.reading import Source
 from scheduling.importers.report import Fate, Report, Work, WorkKind
 from scheduling.importers.resources import no_gpus, put_cpus, put_gpus
-from scheduling.importers.timetables import put_repeats, put_zone
+from scheduling.importers.timetables import put_repeats, put_zone, refuse_paused
 from scheduling.timetable.local_time import wall_at, when_reached
 from scheduling.timetable.repeats import Period, Repeats
 
@@ -101,11 +101,7 @@ def _job(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
         report.mapped(fields.at("arguments"), "command", "The command ends with the arguments.")
     retries.put_whole(fields, "retries", draft)
     drop_each(fields, {"arguments": "There are none."} | LEFT_OUT)
-    if fields.flag("disabled"):
-        report.dropped(
-            fields.at("disabled"), "The schedule starts at once. Pause it after you have created it."
-        )
-    drop_each(fields, {"disabled": "The schedule starts at once."})
+    refuse_paused(fields, "disabled")
     if fields.items("parents"):
         report.dropped(
             fields.at("parents"),

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 from scheduling.importers.credentials import has_credential
 from scheduling.importers.draft import JobDraft
+from scheduling.importers.fields import Fields
 from scheduling.importers.report import Fate
 from scheduling.timetable.cron import Cron
 from scheduling.timetable.repeats import Repeats
@@ -15,6 +16,18 @@ EVERY = {
     "@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
     "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }  # fmt: skip
+
+
+def refuse_paused(fields: Fields, name: str) -> None:
+    """Refuses a schedule that is paused in the foreign system, because an imported one starts."""
+    if fields.flag(name):
+        fields.report.refused_at(
+            fields.at(name),
+            "The schedule is paused there, and an imported one would start. Remove this field, create the schedule, and"
+            " press Pause on its page.",
+        )
+    elif name in fields:
+        fields.report.mapped(fields.at(name), "", "The schedule is not paused.")
 
 
 def zone_of(name: str) -> ZoneInfo | None:

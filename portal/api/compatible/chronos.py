@@ -5,6 +5,7 @@ Reference: Chronos 2.5, docs/docs/api.md.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -23,7 +24,14 @@ from scheduling.importers.report import Work, WorkKind
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job, Schedule
-from scheduling.schedules.actions import Terms, change_schedule, create_schedule, delete_schedule
+from scheduling.schedules.actions import (
+    Terms,
+    change_schedule,
+    create_schedule,
+    delete_schedule,
+    pause_schedule,
+    resume_schedule,
+)
 from scheduling.schedules.schedule_runs import run_schedule_now
 from scheduling.spec.job_spec import JobSpec
 
@@ -48,21 +56,43 @@ def search(request: ApiRequest, name: str = "", command: str = "", any: str = ""
 
 @router.post("/iso8601", response={204: None}, url_name="chronos_iso8601")
 def create(request: ApiRequest) -> Status[Any]:
-    """Creates a schedule, or replaces the newest one of this name. A job that is due once, at once, is submitted."""
-    work, _ = converted(body_of(request), "chronos")
+    """Creates a schedule, or replaces the newest one of this name. A job that is due once, at once, is submitted.
+
+    `disabled` pauses the schedule, or resumes it.
+    """
+    body, disabled = _without_disabled(body_of(request))
+    work, _ = converted(body, "chronos")
     spec = JobSpec.parse(dict(work.spec))
     own = Tenant.objects.visible_to(request.auth, role=Membership.Role.MEMBER)
     if work.kind is WorkKind.JOB:
         tenant, cluster = asked_place(request, work)
         submit_job(actor=request.auth, tenant=tenant, cluster=cluster, spec=spec)
     elif (earlier := _newest(_seen(request).filter(name=work.name, tenant__in=own))) is not None:
+        if disabled:  # first, so that the changed schedule starts nothing
+            pause_schedule(actor=request.auth, schedule=earlier)
         change_schedule(
             actor=request.auth, schedule=earlier, cluster=earlier.cluster, spec=spec, terms=_terms(work)
         )
+        if disabled is False:
+            resume_schedule(actor=request.auth, schedule=earlier)
     else:
         tenant, cluster = asked_place(request, work)
-        create_schedule(actor=request.auth, tenant=tenant, cluster=cluster, spec=spec, terms=_terms(work))
+        made = create_schedule(
+            actor=request.auth, tenant=tenant, cluster=cluster, spec=spec, terms=_terms(work)
+        )
+        if disabled:
+            pause_schedule(actor=request.auth, schedule=made)
     return DONE
+
+
+def _without_disabled(body: str) -> tuple[str, bool | None]:
+    """Returns the body of a job without its field `disabled`, and the value of this field; None if it has none."""
+    try:
+        read = json.loads(body)
+    except (ValueError, RecursionError):
+        return body, None
+    disabled = read.pop("disabled", None) if isinstance(read, dict) else None
+    return (json.dumps(read), disabled) if isinstance(disabled, bool) else (body, None)
 
 
 @router.put("/job/{name}", response={204: None}, url_name="chronos_job")

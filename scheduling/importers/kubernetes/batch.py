@@ -15,6 +15,7 @@ from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.kubernetes.pods import PodTemplate
 from scheduling.importers.kubernetes.roles import Role, put_as_roles, put_roles
 from scheduling.importers.report import Fate, Work, WorkKind
+from scheduling.importers.timetables import refuse_paused
 from scheduling.timetable.cron import Cron
 
 INDEX = "JOB_COMPLETION_INDEX"
@@ -143,10 +144,10 @@ def cron_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
             "workers",
         )
         return []
+    refuse_paused(spec, "suspend")
     drop_known(
         spec,
         {
-            "suspend": "The schedule is not paused. Pause it on its page.",
             "successfulJobsHistoryLimit": "All runs stay in the list.",
             "failedJobsHistoryLimit": "All runs stay in the list.",
         },

@@ -140,6 +140,15 @@ def test_jobs_of_chronos_are_schedules(scene: Scene, call) -> None:
     assert Schedule.objects.get(name="nightly").deleted_at
 
 
+def test_a_disabled_job_of_chronos_is_a_paused_schedule(scene: Scene, call) -> None:
+    for disabled in (True, False, True):
+        assert call("post", "/v1/scheduler/iso8601", JOB | {"disabled": disabled}).status_code == 204
+        assert call("get", "/v1/scheduler/jobs/search?name=nightly").json()[0]["disabled"] is disabled
+        assert (Schedule.objects.get(name="nightly").paused_at is not None) is disabled
+    assert call("post", "/v1/scheduler/iso8601", JOB).status_code == 204
+    assert Schedule.objects.get(name="nightly").paused_at, "a job without the field stays paused"
+
+
 @pytest.mark.parametrize("body", [b"\xff", b"[" * 100_000], ids=["not-utf-8", "deep"])
 def test_a_body_that_cannot_be_read_is_refused(scene: Scene, call, body: bytes) -> None:
     assert call("put", f"/v2/apps/{scene.service.name}", body).status_code == 422

@@ -27,7 +27,7 @@ def test_a_job_with_a_schedule_becomes_a_schedule() -> None:
     assert (work.spec["cpu"], work.spec["memory"]) == (0.5, "1Gi")
     assert work.spec["command"] == "python train.py --name 'two words'"
     texts = {line.source: line.text for line in found.report}
-    assert "Pause it" in texts["disabled"]
+    assert "not paused" in texts["disabled"]
     assert "10 runs, the first on 08 March 2015" in texts["schedule"]
 
 
@@ -143,3 +143,17 @@ def test_hours_of_a_start_long_ago_pass_whatever_the_clocks_do() -> None:
     }
     (work,) = convert(json.dumps(job)).works
     assert work.options["expression"] == "R/2000-01-01T04:00:00+00:00/PT6H"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"name": "a", "command": "b", "schedule": "R/2030-01-01T00:00:00Z/P1D", "disabled": True}),
+        SAMPLES["kubernetes-cronjob"].replace("  schedule:", "  suspend: true\n  schedule:"),
+    ],
+)
+def test_a_schedule_that_is_paused_there_does_not_start_here(text: str) -> None:
+    refused = [line.text for line in convert(text).report if line.fate is Fate.REFUSED]
+    assert len(refused) == 1
+    assert "press Pause" in refused[0]
+    assert convert(text.replace("true", "false")).works[0].kind is WorkKind.SCHEDULE
