@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.urls import reverse
 
@@ -136,7 +137,7 @@ def _of_manager(user: User, managed: Sequence[int]) -> Iterator[Card]:
         [
             Row(
                 one.budget.tenant.name,
-                f"{percent(one.part)} of {wording.money(one.amount, '')} spent",
+                f"{percent(one.part)} of {wording.money(one.amount, settings.FAIRLOT_CURRENCY)} spent",
                 reverse("team_budgets", args=[one.budget.tenant.slug]),
             )
             for one in budgets[:ROWS]

@@ -372,7 +372,7 @@ def waits_document(asked: ReportRequest) -> Document:
         "Waits",
         [
             *sizes,
-            lasting("p50_seconds", "p50, s"), lasting("p90_seconds", "p90, s"), lasting("p95_seconds", "p95, s"),
+            lasting("p50_seconds", "Median, s"), lasting("p90_seconds", "90 %, s"), lasting("p95_seconds", "95 %, s"),
             lasting("mean_seconds", "Mean, s"), lasting("longest_seconds", "Longest, s"),
         ],
         [
@@ -388,9 +388,9 @@ def waits_document(asked: ReportRequest) -> Document:
         [
             *sizes,
             part("weighted", "Weighted mean"),
-            part("p50", "p50"),
-            part("p90", "p90"),
-            part("p95", "p95"),
+            part("p50", "Median"),
+            part("p90", "90 %"),
+            part("p95", "95 %"),
         ],
         [
             [one.generation or "all", one.size or "all", one.jobs, one.weighted, one.p50, one.p90, one.p95]

@@ -64,7 +64,7 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
     ada: Client, east: Cluster, api_server: StandIn
 ) -> None:
     listed = text_of(ada.get("/admin/clusters/"))
-    assert f"east in order last checked now Kubernetes {api_server.server}" in listed
+    assert f"east healthy last checked now Kubernetes {api_server.server}" in listed
     page = text_of(ada.get(f"/admin/clusters/{east.pk}/"))
     asked = len(list(needed(in_teams=False)))
     assert USER in page

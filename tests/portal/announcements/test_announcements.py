@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+from datetime import timedelta
 
 import pytest
 from django.test import Client
 
+from accounting.core.clock import now_from_database
 from scheduling.announcements.actions import announce
 from scheduling.models import Announcement
 from tests.portal.scene import Scene
@@ -86,3 +88,12 @@ def test_the_api_announces_lists_changes_and_withdraws(scene: Scene, browser_of)
     assert bob.get(path).json() == []
     assert olga.delete(f"{path}/{made['id']}").status_code == 204
     assert olga.get(path).json() == []
+
+
+def test_addresses_in_a_text_are_links_and_markup_is_text(scene: Scene, browser_of) -> None:
+    text = "see https://status.example.org/fans <b>now</b>"
+    announce(actor=scene.people.olga, text=text, ends_at=now_from_database() + timedelta(days=1))
+    html = browser_of(scene.people.bob).get("/").content.decode()
+    assert '<a href="https://status.example.org/fans" rel="nofollow">' in html
+    assert "&lt;b&gt;now&lt;/b&gt;" in html
+    assert "Shown until" in html
