@@ -10,6 +10,7 @@ from scheduling.importers import time_limits
 from scheduling.importers.arrays import SHELL_INDEX, Array
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
+from scheduling.importers.kubernetes.jobset_names import Names
 from scheduling.importers.kubernetes.metadata import drop_template_metadata, put_labels
 from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.kubernetes.pods import PodTemplate
@@ -199,6 +200,7 @@ def job_set(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     """Returns one job whose workers are the pods of all replicated jobs."""
     spec, report = root.section("spec"), draft.report
     roles, ending = [], _ending(spec, draft)
+    pods: dict[str, int] = {}
     for one in spec.sections("replicatedJobs"):
         inner = one.section("template", "spec")
         replicas, at_once = one.whole("replicas", 1) or 1, inner.whole("parallelism", 1) or 1
@@ -224,16 +226,20 @@ def job_set(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
         time_limits.put_deadline(inner, draft)
         drop_known(inner, OF_JOBS, draft)
         name = one.text("name") or "workers"
+        pods[name] = at_once
         roles.append(
             Role(name, replicas * at_once, inner.section("template"), source, ends_job=name in ending)
         )
     if not roles:
         report.refused_at(spec.at("replicatedJobs"), "The JobSet has no replicated jobs.")
         return []
+    used = [role for role in roles if role.count > 0]
+    names = Names(root.section("metadata").text("name"), used, pods, draft)
+    names.check_variables()
     if ending:
-        put_as_roles([role for role in roles if role.count > 0], objects, draft)
+        put_as_roles(used, objects, draft, begun=names.begun)
     else:
-        put_roles(roles, objects, draft)
+        put_roles(roles, objects, draft, begun=names.begun)
     drop_known(spec, OF_JOBS, draft)
     policy = spec.section("failurePolicy")
     drop_known(policy, dict.fromkeys(policy, "Of this policy only maxRestarts has an effect."), draft)
