@@ -78,7 +78,8 @@ class Walk:
     def read(self, response: HttpResponseBase, address: str) -> list[str]:
         """Records the POST forms of a page. Returns the URLs of its links, or the target of a redirect."""
         if response.status_code in {301, 302}:
-            return [urljoin(address, response["Location"])]
+            target = urljoin(address, response["Location"])
+            return [target] if target.startswith("/") else []  # another host, such as a service's own
         if response.streaming or "html" not in response.get("Content-Type", ""):
             return []
         text = response.content.decode()
