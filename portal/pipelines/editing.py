@@ -24,16 +24,20 @@ from portal.forms.form import Form
 from portal.fragments import render_page
 from portal.pipelines.code import StepCode
 from portal.pipelines.graph import Graph, draw_written
+from portal.submit.draft import Choices, Draft
+from portal.submit.imported import Import, position_of
 from portal.submit.keeping import DO, asked_draft, keep
 from portal.submit.kept import name_in
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
+from scheduling.importers.report import WorkKind
 from scheduling.jobs.code import bounds
 from scheduling.models import Cluster, Job, Pipeline
 from scheduling.models import Draft as KeptDraft
 from scheduling.pipelines.actions import create_pipeline, definition_of
 from scheduling.pipelines.definition import FOR_ALL, Definition, sketch
 from scheduling.pipelines.preview import preview_pipeline
+from scheduling.spec.code import DIGEST
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.spec.yaml_core import NotYaml
 
@@ -129,7 +133,8 @@ class Check:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: UserRequest) -> HttpResponse:
-    """Shows the form for a new pipeline. A POST creates the pipeline, or with `do=draft` keeps the form as a draft.
+    """Shows the form for a new pipeline. A POST creates the pipeline, or with `do=draft` keeps the form as a draft. A
+    POST of the submit form with `do=take-` and a number shows this work of the imported text.
 
     With `?clone=`, the form starts with this pipeline; with `?job=`, with a step that needs this job; with `?draft=`,
     with this draft. A POST with `do=code` only takes the files, and one with `code_remove` only removes code: browsers
@@ -174,7 +179,26 @@ def preview(request: UserRequest) -> HttpResponse:
     return render(request, "pipelines/previewed.html", context)
 
 
+def _taken(request: UserRequest, position: int) -> HttpResponse:
+    """Shows the form with a pipeline of the text that was pasted into the submit form. Its steps have the code that was
+    uploaded there."""
+    choices = Choices.of(request.user, request.POST.get("cluster", ""))
+    draft = Draft.from_post(request.POST, choices)
+    found = Import.read(draft.foreign or draft.yaml, draft.cluster, position)
+    work = found.work if found else None
+    initial: dict[str, Any] = {"yaml": EXAMPLE}
+    digest = draft.fields.code_upload
+    code = StepCode({FOR_ALL: digest} if DIGEST.fullmatch(digest) else {})
+    if work is not None and work.kind is WorkKind.PIPELINE:
+        initial["yaml"] = Definition.parse(work.options["pipeline"]).to_yaml()
+    for name, row in (("team", draft.tenant), ("cluster", draft.cluster)):
+        initial[name] = row.pk if row else None
+    return _page(request, PipelineForm(request, request_key=uuid.uuid4().hex, **initial), code)
+
+
 def _posted(request: UserRequest) -> HttpResponse:
+    if (position := position_of(request.POST.get("do"))) is not None:
+        return _taken(request, position)
     form = PipelineForm(request, posted=True)
     tenant, cluster = _place(form)
     code = StepCode.from_post(request.POST).with_files(request, tenant)

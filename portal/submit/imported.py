@@ -91,7 +91,7 @@ class Import:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Returns the options of the service, schedule or sweep that the form shows; empty for a job."""
+        """Returns the options of the service, schedule, sweep or pipeline that the form shows; empty for a job."""
         return self.work.options if self.work else {}
 
     @property
@@ -126,7 +126,8 @@ def convert_for(cluster: Cluster | None, text: str, name: str = "") -> Conversio
     if not is_local:
         return found
     own = (cluster and environments_of(cluster)) or ()
-    if {name for work in found.works for name in _environments(work.spec)} - set(own):
+    named = {name for work in found.works for spec in work.specs for name in _environments(spec)}
+    if named - set(own):
         found = without_fields(found, ("environment",), OWN_ENVIRONMENTS.format(own=", ".join(own)))
     return without_fields(found, ONLY_IN_CONTAINERS, NO_CONTAINERS)
 

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from scheduling.importers import retries
 from scheduling.importers.amounts import NoAmount, seconds
+from scheduling.importers.chains import HOW_TO_NEED
 from scheduling.importers.commands import put_command
 from scheduling.importers.documents import drop_each, fields_of, first_of
 from scheduling.importers.draft import JobDraft
@@ -105,7 +106,7 @@ def _job(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     if fields.items("parents"):
         report.dropped(
             fields.at("parents"),
-            "Fairlot does not run jobs one after the other. Submit the job when the others have ended.",
+            f"The job does not wait for other jobs. {HOW_TO_NEED}",
         )
     if fields.text("schedule"):
         return _schedule(fields, draft)

@@ -9,6 +9,7 @@ from typing import Any
 
 from scheduling.importers import elastic, retries, time_limits
 from scheduling.importers.arrays import Array, number_or_text
+from scheduling.importers.chains import HOW_TO_NEED
 from scheduling.importers.commands import put_command, script_of
 from scheduling.importers.documents import drop_each, fields_of
 from scheduling.importers.draft import JobDraft
@@ -46,10 +47,10 @@ LEFT_OUT = {
     "events": "Submit the job when it is needed.",
     "termination": "Of these fields, only maxRetries and timeout of a job have an effect.",
     "joins": "Fairlot has no tracking of experiments.",
-    "dependencies": "Submit the job when the others have ended.",
-    "trigger": "Submit the job when the others have ended.",
+    "dependencies": f"The job does not wait for other jobs. {HOW_TO_NEED}",
+    "trigger": f"The job does not wait for other jobs. {HOW_TO_NEED}",
     "conditions": "The job is submitted in any case.",
-    "skipOnUpstreamSkip": "Submit the job when the others have ended.",
+    "skipOnUpstreamSkip": f"The job does not wait for other jobs. {HOW_TO_NEED}",
     "contexts": "Fairlot has no contexts.",
     "isApproved": "Approvals are rules of the portal.",
     "cost": "Prices are those of the portal.",

@@ -95,7 +95,7 @@ def why_unreadable(text: str) -> Unreadable | None:
 
 
 def convert(text: str, *, name: str = "", known_generations: Sequence[str] = ()) -> Conversion:
-    """Converts a foreign text to jobs, services, schedules and sweeps. Never raises.
+    """Converts a foreign text to jobs, services, schedules, sweeps and pipelines. Never raises.
 
     `name` is the name of the format; if it is "", the format is recognised. `known_generations` has the GPU types of
     the cluster, if they are known.

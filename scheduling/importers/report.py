@@ -1,11 +1,11 @@
-"""The result of an import: jobs, services, schedules and sweeps, and a report with a line for each field of the foreign
-text."""
+"""The result of an import: jobs, services, schedules, sweeps and pipelines, and a report with a line for each field of
+the foreign text."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -41,14 +41,15 @@ class WorkKind(StrEnum):
     SERVICE = "service"
     SCHEDULE = "schedule"
     SWEEP = "sweep"
+    PIPELINE = "pipeline"
 
 
 @dataclass(frozen=True)
 class Work:
-    """A job, service, schedule or sweep that an import found.
+    """A job, service, schedule, sweep or pipeline that an import found.
 
-    `spec` is accepted by JobSpec.parse. `options` has the other fields of a service, schedule or sweep, with the names
-    and values of the API.
+    `spec` is accepted by JobSpec.parse; a pipeline has {} and its definition in `options["pipeline"]`. `options` has
+    the other fields of what is not a job, with the names and values of the API.
     """
 
     kind: WorkKind
@@ -57,12 +58,31 @@ class Work:
 
     @property
     def name(self) -> str:
-        return str(self.spec["name"])
+        return str(self.options["pipeline"]["name"] if self.kind is WorkKind.PIPELINE else self.spec["name"])
+
+    @property
+    def specs(self) -> list[Mapping[str, Any]]:
+        """Returns the specifications of all jobs: those of the steps for a pipeline."""
+        return (
+            list(self.options["pipeline"]["steps"].values())
+            if self.kind is WorkKind.PIPELINE
+            else [self.spec]
+        )
+
+    def with_specs(self, change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Work:
+        """Returns the work with each specification changed."""
+        if self.kind is not WorkKind.PIPELINE:
+            return replace(self, spec=change(self.spec))
+        pipeline = self.options["pipeline"]
+        steps = {name: change(fields) for name, fields in pipeline["steps"].items()}
+        return replace(self, options={**self.options, "pipeline": {**pipeline, "steps": steps}})
 
     @property
     def members(self) -> str:
-        """Returns how many members a sweep has, and how many run at once, such as "4 members, 2 at once"; "" for other
-        works."""
+        """Returns how many members a sweep has, and how many run at once, such as "4 members, 2 at once", or how many
+        steps a pipeline has; "" for other works."""
+        if self.kind is WorkKind.PIPELINE:
+            return f"{len(self.specs)} steps"
         if self.kind is not WorkKind.SWEEP:
             return ""
         number, at_once = size_of(self.options["parameters"]), self.options.get("at_once")
@@ -94,7 +114,7 @@ class Conversion:
 def without_fields(found: Conversion, fields: Collection[str], why: str) -> Conversion:
     """Returns the conversion without these fields of job specifications and of their roles. The report says that they
     are dropped; `why` is the consequence."""
-    works = tuple(replace(work, spec=_spec_without(work.spec, fields)) for work in found.works)
+    works = tuple(work.with_specs(lambda spec: _spec_without(spec, fields)) for work in found.works)
     lines = [
         Line(Fate.DROPPED, line.source or line.target, "", why)
         if OF_ROLE.sub("", line.target) in fields

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from math import ceil
 from typing import Any
 
 from scheduling.importers import gpu_models, retries
 from scheduling.importers.amounts import NO_AMOUNT, NoAmount, size
+from scheduling.importers.chains import HOW_TO_NEED, Link, pipeline_of
 from scheduling.importers.commands import HOSTS, in_subshell, put_command
 from scheduling.importers.documents import drop_each, fields_of, shown
 from scheduling.importers.draft import JobDraft
@@ -19,7 +21,7 @@ from scheduling.importers.fields import Fields
 from scheduling.importers.images import default_image, put_image
 from scheduling.importers.ports import put_port, put_readiness
 from scheduling.importers.reading import Source, step
-from scheduling.importers.report import Fate, Report, Work
+from scheduling.importers.report import Fate, Report, Work, WorkKind
 from scheduling.importers.resources import no_gpus, put_cpus, put_machine
 from scheduling.importers.services import finish_service, put_replicas, put_scaling
 
@@ -81,12 +83,13 @@ IN_TASK = {
     "experimental": "These are settings of SkyPilot itself.",
     "inputs": "Fairlot does not estimate transfers.",
     "outputs": "Fairlot does not estimate transfers.",
-    "depends_on": "Fairlot does not run jobs one after the other. Submit the job when the others have ended.",
-    "execution": "The jobs are submitted independently of each other.",
+    "depends_on": f"The job does not wait for other jobs. {HOW_TO_NEED}",
+    "execution": "There is one task, or they do not follow each other.",
     "primary_tasks": "Each job ends by itself.",
     "termination_delay": "Each job ends by itself.",
     "api_server": "These are settings of SkyPilot itself.",
 }
+IN_HEADER = {"name": "Each task becomes a job, which has its own name."}
 IN_SERVICE = {
     "load_balancing_policy": "Fairlot distributes requests among the replicas that are ready.",
     "tls": "The portal's own certificate is used.",
@@ -108,22 +111,57 @@ def _is_task(data: dict[str, Any]) -> bool:
 
 
 def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
-    """Returns a job for each document, or a service."""
+    """Returns a job or a service; for several tasks, a pipeline, or the jobs of a group that runs in parallel."""
     works: list[Work] = []
+    links: list[Link] = []
     tasks = fields_of(source, report)
+    headers = [one for one in tasks if len(tasks) > 1 and not {"run", "setup", "resources"} & one.data.keys()]
     for fields in tasks:
-        if len(tasks) > 1 and not {"run", "setup", "resources"} & fields.data.keys():
-            drop_each(fields, {**IN_TASK, "name": "Each document becomes a job, which has its own name."})
-        else:
-            works += _task(fields, report, known)
-    if len(works) > 1:
-        report.remark(
-            Fate.APPROXIMATED, "", "",
-            "A pipeline runs its tasks one after the other. Fairlot does not: submit each job when the one before"
-            " it has"
-            " ended.",
+        if fields in headers:
+            continue
+        found = _task(fields, report, known)
+        works += found
+        if found:
+            name = fields.text("name")
+            taken = not name or name in [one.name for one in links]
+            links.append(
+                Link(f"task-{len(links) + 1}" if taken else name, found[0], fields.texts("depends_on"))
+            )
+    together = [one.at("execution") for one in headers if one.text("execution") == "parallel"]
+    are_jobs = [work.kind for work in works] == [WorkKind.JOB] * len(tasks[len(headers) :])
+    if len(works) > 1 and are_jobs and not together:
+        works = _pipeline(tasks, headers, links, report)
+    elif together:
+        report.approximated(
+            together[0], "",
+            "Each task becomes a job. They start as each gets its GPUs, not together, and do not know each other's"
+            " hosts. Workers that work together are roles of one job.",
         )  # fmt: skip
+    elif len(works) > 1:
+        report.remark(
+            Fate.APPROXIMATED, "", "", "A service never ends, so nothing can follow it in a pipeline."
+        )
+    for fields in tasks:
+        drop_each(fields, {**IN_TASK, **(IN_HEADER if fields in headers else {})})
     return works
+
+
+def _pipeline(
+    tasks: Sequence[Fields], headers: Sequence[Fields], links: list[Link], report: Report
+) -> list[Work]:
+    """Returns the pipeline in which each task needs the one before it, or those that it names."""
+    named = next((one for one in headers if one.text("name")), None)
+    if not any("depends_on" in one for one in tasks):
+        before = [(), *((one.name,) for one in links)]
+        links = [replace(link, needs=needs) for link, needs in zip(links, before, strict=False)]
+    for one in tasks:
+        if "depends_on" in one:
+            report.mapped(one.at("depends_on"), "needs")
+        if one in headers and one.text("execution") == "serial":
+            report.mapped(one.at("execution"), "needs")
+    if named:
+        report.mapped(named.at("name"), "name", "The name of the pipeline.")
+    return pipeline_of(named.text("name") if named else "skypilot-pipeline", links, "", report)
 
 
 def _task(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
@@ -144,7 +182,6 @@ def _task(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
             fields.at("pool"),
             "A pool keeps machines for later jobs. Fairlot has no pools; submit the jobs themselves.",
         )
-    drop_each(fields, IN_TASK)
     if "service" not in fields:
         return draft.finish()
     return _service(fields, draft)

@@ -261,6 +261,17 @@ def test_put_uploads_code_that_specifications_name(scene: Scene, fairlot, tmp_pa
     assert job.exit_code == 0, job.stderr
 
 
+def test_a_chain_of_skypilot_becomes_a_pipeline(scene: Scene, fairlot, tmp_path: Path) -> None:
+    file = tmp_path / "chain.yaml"
+    task = "name: %s\nresources: {accelerators: A100}\nrun: ./a.sh\n"
+    file.write_text(f"name: chain\n---\n{task % 'a'}---\n{task % 'b'}")
+    shown = fairlot(scene.people.bob, "convert", file)
+    assert "chain is a pipeline of 2 steps. Create it with --submit." in shown.stderr
+    assert [step.name for step in Definition.from_yaml(shown.stdout).steps] == ["a", "b"]
+    made = fairlot(scene.people.bob, "convert", file, "--submit")
+    assert made.stdout == f"{Pipeline.objects.get(name='chain').pk}\n"
+
+
 class Files:
     """The files of a job in memory, which stand in for those of a backend."""
 

@@ -513,9 +513,10 @@ class FinishedJobs(TypedDict):
 
 
 class FoundWork(TypedDict):
-    """A job, service, schedule or sweep that the text describes. `POST` its `spec` with `options` to create it."""
+    """A job, service, schedule, sweep or pipeline that the text describes. `POST` its `spec` with `options` to create
+    it, or the `options` alone for a pipeline."""
 
-    kind: Literal["job", "service", "schedule", "sweep"]
+    kind: Literal["job", "service", "schedule", "sweep", "pipeline"]
     name: str
     spec: dict[str, Any]
     options: dict[str, Any]

@@ -415,7 +415,7 @@ def upload_code(*, content: bytes, team: str | None = None, name: str | None = N
 def convert_file(
     *, text: str, format: str | Unset = UNSET, cluster: str | Unset = UNSET
 ) -> Call[answers.Conversion]:
-    """Converts a text of another system to jobs, services, schedules and sweeps, and reports what became of each field.
+    """Converts a text of another system to jobs, services, schedules, sweeps and pipelines, and reports what became of each field.
 
     Nothing is saved or submitted. A text that cannot be converted has a report with `refused` lines and no works.
     """

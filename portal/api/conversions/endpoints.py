@@ -11,8 +11,9 @@ from portal.api.conversions import schemas
 from portal.submit.imported import convert_for, worst_first
 from portal.user_request import ApiRequest
 from scheduling.importers.registry import FORMATS
-from scheduling.importers.report import Work
+from scheduling.importers.report import Work, WorkKind
 from scheduling.models import Cluster
+from scheduling.pipelines.definition import Definition
 from scheduling.spec.job_spec import JobSpec, SpecError
 
 router = Router(tags=["Jobs"])
@@ -20,7 +21,8 @@ router = Router(tags=["Jobs"])
 
 @router.post("/convert", response=schemas.Conversion, url_name="convert")
 def convert_text(request: ApiRequest, new: schemas.NewConversion) -> dict[str, Any]:
-    """Converts a text of another system to jobs, services, schedules and sweeps, and reports what became of each field.
+    """Converts a text of another system to jobs, services, schedules, sweeps and pipelines, and reports what became of
+    each field.
 
     Nothing is saved or submitted. A text that cannot be converted has a report with `refused` lines and no works.
     """
@@ -51,5 +53,7 @@ def _show(work: Work) -> dict[str, Any]:
         "name": work.name,
         "spec": work.spec,
         "options": work.options,
-        "yaml": JobSpec.parse(dict(work.spec)).to_yaml(),
+        "yaml": Definition.parse(work.options["pipeline"]).to_yaml()
+        if work.kind is WorkKind.PIPELINE
+        else JobSpec.parse(dict(work.spec)).to_yaml(),
     }

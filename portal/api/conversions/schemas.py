@@ -34,16 +34,17 @@ class NewConversion(Schema):
 
 
 class FoundWork(Schema):
-    """A job, service, schedule or sweep that the text describes. `POST` its `spec` with `options` to create it."""
+    """A job, service, schedule, sweep or pipeline that the text describes. `POST` its `spec` with `options` to create
+    it, or the `options` alone for a pipeline."""
 
-    kind: Literal["job", "service", "schedule", "sweep"]
+    kind: Literal["job", "service", "schedule", "sweep", "pipeline"]
     name: str
-    spec: dict[str, Any] = Field(description="The job specification.")
+    spec: dict[str, Any] = Field(description="The job specification; empty for a pipeline.")
     options: dict[str, Any] = Field(
-        description="The other fields of a service, schedule or sweep, as `POST /api/v1/services`,"
-        " `POST /api/v1/schedules` and `POST /api/v1/sweeps` take them; empty for a job."
+        description="The other fields of a service, schedule, sweep or pipeline, as `POST /api/v1/services`,"
+        " `POST /api/v1/schedules`, `POST /api/v1/sweeps` and `POST /api/v1/pipelines` take them; empty for a job."
     )
-    yaml: str = Field(description="The job specification as YAML.")
+    yaml: str = Field(description="The job specification, or the definition of a pipeline, as YAML.")
 
 
 class ReportLine(Schema):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import re
+from collections.abc import Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from scheduling.importers import time_limits
 from scheduling.importers.arrays import SHELL_INDEX, Array
+from scheduling.importers.chains import Link, pipeline_of
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
 from scheduling.importers.kubernetes.jobset_names import Names
 from scheduling.importers.kubernetes.metadata import drop_template_metadata, put_labels
 from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.kubernetes.pods import PodTemplate
-from scheduling.importers.kubernetes.roles import Role, put_as_roles, put_roles
+from scheduling.importers.kubernetes.roles import Role, holds_gpus, put_as_roles, put_roles
 from scheduling.importers.report import Fate, Work, WorkKind
 from scheduling.importers.timetables import refuse_paused
 from scheduling.timetable.cron import Cron
@@ -197,53 +200,120 @@ def _timetable(spec: Fields, draft: JobDraft) -> dict[str, Any] | None:
 
 
 def job_set(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
-    """Returns one job whose workers are the pods of all replicated jobs."""
+    """Returns one job whose workers are the pods of all replicated jobs, or a pipeline if some of these wait for the
+    end of others."""
     spec, report = root.section("spec"), draft.report
-    roles, ending = [], _ending(spec, draft)
-    pods: dict[str, int] = {}
-    for one in spec.sections("replicatedJobs"):
-        inner = one.section("template", "spec")
-        replicas, at_once = one.whole("replicas", 1) or 1, inner.whole("parallelism", 1) or 1
-        drop_template_metadata(one.section("template"), draft)
-        drop_template_metadata(inner.section("template"), draft)
-        for name in ("parallelism", "completions"):
-            if name in inner:
-                report.mapped(inner.at(name), "workers")
-        completions = inner.whole("completions")
-        if completions and completions > at_once:
-            report.refused_at(
-                inner.at("completions"), "Not all pods run at once. Submit them as separate jobs."
-            )
-        if one.items("dependsOn"):
-            report.refused_at(
-                one.at("dependsOn"), "All workers of a job start together. Submit the later part afterwards."
-            )
-        source = one.at("replicas") if "replicas" in one else one.at("name")
-        for field in ("name", "groupName", "completionMode"):
-            for fields in (one, inner):
-                if field in fields:
-                    report.mapped(fields.at(field), "workers")
-        time_limits.put_deadline(inner, draft)
-        drop_known(inner, OF_JOBS, draft)
-        name = one.text("name") or "workers"
-        pods[name] = at_once
-        roles.append(
-            Role(name, replicas * at_once, inner.section("template"), source, ends_job=name in ending)
-        )
-    if not roles:
+    jobs = spec.sections("replicatedJobs")
+    if not jobs:
         report.refused_at(spec.at("replicatedJobs"), "The JobSet has no replicated jobs.")
         return []
-    used = [role for role in roles if role.count > 0]
-    names = Names(root.section("metadata").text("name"), used, pods, draft)
-    names.check_variables()
-    if ending:
-        put_as_roles(used, objects, draft, begun=names.begun)
+    ending, needs = _ending(spec, draft), [_waits_for(one, draft) for one in jobs]
+    roles = [_replicated(one, draft, ends_job=one.text("name") in ending) for one in jobs]
+    if any(needs):
+        works = _steps(root, roles, needs, objects=objects, draft=draft)
     else:
-        put_roles(roles, objects, draft, begun=names.begun)
+        _put_members(root, roles, objects, draft, as_roles=bool(ending))
+        works = draft.finish()
     drop_known(spec, OF_JOBS, draft)
     policy = spec.section("failurePolicy")
     drop_known(policy, dict.fromkeys(policy, "Of this policy only maxRestarts has an effect."), draft)
-    return draft.finish()
+    return works
+
+
+def _waits_for(one: Fields, draft: JobDraft) -> frozenset[str]:
+    """Returns the names of the replicated jobs whose end this one waits for."""
+    found = set()
+    for needed in one.sections("dependsOn"):
+        if needed.text("status") == "Complete":
+            found.add(needed.text("name"))
+            draft.report.mapped(needed.path, "needs")
+        else:
+            draft.report.approximated(
+                needed.path,
+                "",
+                "All workers of a job start together, so the program must wait for what it needs.",
+            )
+    return frozenset(found)
+
+
+def _put_members(
+    root: Fields, roles: Sequence[Role], objects: Objects, draft: JobDraft, *, as_roles: bool
+) -> None:
+    """Sets the fields of a job whose workers are the pods of these replicated jobs."""
+    jobs = root.section("spec").sections("replicatedJobs")
+    pods = {
+        one.text("name") or "workers": one.section("template", "spec").whole("parallelism", 1) or 1
+        for one in jobs
+    }
+    used = [role for role in roles if role.count > 0]
+    names = Names(root.section("metadata").text("name"), used, pods, draft)
+    names.check_variables()
+    if as_roles:
+        put_as_roles(used, objects, draft, begun=names.begun)
+    else:
+        put_roles(roles, objects, draft, begun=names.begun)
+
+
+def _steps(
+    root: Fields,
+    roles: Sequence[Role],
+    needs: Sequence[frozenset[str]],
+    *,
+    objects: Objects,
+    draft: JobDraft,
+) -> list[Work]:
+    """Returns a pipeline. Replicated jobs that wait for the same ones, and hold GPUs or work with others that do, are
+    roles of one step."""
+    groups: dict[tuple[frozenset[str], str], list[Role]] = {}
+    holding = {wanted for role, wanted in zip(roles, needs, strict=True) if holds_gpus(role)}
+    for role, wanted in zip(roles, needs, strict=True):
+        groups.setdefault((wanted, "" if wanted in holding else role.name), []).append(role)
+    step_of = {role.name: members[0].name for members in groups.values() for role in members}
+    links = []
+    for (wanted, _), members in groups.items():
+        own = JobDraft(draft.report, known_generations=draft.known)
+        own.spec = copy.deepcopy(draft.spec) | {
+            "name": f"{draft.spec.get('name', 'jobset')}-{members[0].name}"[:120]
+        }
+        ends = {role.ends_job for role in members}
+        _put_members(root, members, objects, own, as_roles=len(ends) > 1)
+        works = own.finish()
+        if works:
+            links.append(Link(members[0].name, works[0], {step_of.get(name, name) for name in wanted}))
+    if draft.report.refused:
+        return []
+    return pipeline_of(
+        str(draft.spec.get("name", "jobset")), links, root.section("spec").at("replicatedJobs"), draft.report
+    )
+
+
+def _replicated(one: Fields, draft: JobDraft, *, ends_job: bool) -> Role:
+    """Returns the pods of a replicated job."""
+    report = draft.report
+    inner = one.section("template", "spec")
+    replicas, at_once = one.whole("replicas", 1) or 1, inner.whole("parallelism", 1) or 1
+    drop_template_metadata(one.section("template"), draft)
+    drop_template_metadata(inner.section("template"), draft)
+    for name in ("parallelism", "completions"):
+        if name in inner:
+            report.mapped(inner.at(name), "workers")
+    completions = inner.whole("completions")
+    if completions and completions > at_once:
+        report.refused_at(inner.at("completions"), "Not all pods run at once. Submit them as separate jobs.")
+    source = one.at("replicas") if "replicas" in one else one.at("name")
+    for field in ("name", "groupName", "completionMode"):
+        for fields in (one, inner):
+            if field in fields:
+                report.mapped(fields.at(field), "workers")
+    time_limits.put_deadline(inner, draft)
+    drop_known(inner, OF_JOBS, draft)
+    return Role(
+        one.text("name") or "workers",
+        replicas * at_once,
+        inner.section("template"),
+        source,
+        ends_job=ends_job,
+    )
 
 
 def _ending(spec: Fields, draft: JobDraft) -> set[str]:

@@ -113,13 +113,13 @@ def put_as_roles(
     With `mpi`, the command of the job is that of the role that ends it, and pods without a command wait for mpirun.
     """
     report = draft.report
-    if not any(_holds_gpus(role) for role in used):
+    if not any(holds_gpus(role) for role in used):
         report.refused_at(used[0].counted_at, "No pod requests GPUs. At least one role must.", "roles")
         return
     found: list[Group] = []
     for at, role in enumerate(used):
         own = draft_of(draft, at)
-        if not _holds_gpus(role):
+        if not holds_gpus(role):
             own.spec["gpus_per_worker"] = 0
             if all_train:
                 report.refused_at(
@@ -151,7 +151,8 @@ def serves_ssh(container: Fields) -> bool:
     return not words or "sshd" in words or words.startswith("sleep ")
 
 
-def _holds_gpus(role: Role) -> bool:
+def holds_gpus(role: Role) -> bool:
+    """Returns whether the pods of a role request GPUs."""
     return any(has_gpus(one) for one in role.template.section("spec").sections("containers"))
 
 

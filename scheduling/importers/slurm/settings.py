@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from scheduling.importers import time_limits
+from scheduling.importers.chains import HOW_TO_NEED
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.report import Fate
 from scheduling.importers.slurm.directives import BatchScript
@@ -38,7 +39,7 @@ WITHOUT = {
     "exclusive": "Other jobs may run on the same node. Each has GPUs, CPUs and memory of its own.",
     "oversubscribe": "GPUs are never shared by two jobs.",
     "no-requeue": "Fairlot starts a suspended job again. The program must be able to start twice.",
-    "dependency": "The job does not wait for other jobs. Submit it when they have ended.",
+    "dependency": f"The job does not wait for other jobs. {HOW_TO_NEED}",
     "begin": "The job starts as soon as it gets GPUs. To start it at a set time, create a schedule.",
     "hold": "The job is not held: it starts as soon as it gets GPUs.",
     "licenses": "Fairlot does not count licences. Too many jobs may run at once.",

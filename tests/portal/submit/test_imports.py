@@ -7,8 +7,9 @@ import re
 import pytest
 from django.test import Client
 
+from portal.pipelines.editing import EXAMPLE
 from portal.submit.fields import Fields
-from scheduling.models import Cluster, Job, Schedule, Sweep
+from scheduling.models import Cluster, Job, Pipeline, Schedule, Sweep
 from tests.portal.scene import Scene
 from tests.portal.submit.test_submit import posted
 
@@ -133,6 +134,34 @@ def test_a_list_of_tasks_fills_the_parameters_of_a_sweep(bob: Client) -> None:
     shown = bob.post("/sweeps/new/", posted() | {"yaml": text, "do": "take-0"})
     assert shown.context["swept"].parameters.split("\n") == ["SLURM_ARRAY_TASK_ID", "1", "5", "7", "8", "9"]
     assert shown.context["preview"].size == 5
+
+
+CHAIN = "".join(
+    f"---\nname: {name}\nresources: {{cpus: 4, accelerators: A100}}\nrun: ./{name}.sh\n" for name in "ab"
+)
+
+
+def test_a_chain_opens_the_form_of_a_pipeline_which_one_more_click_creates(bob: Client, scene: Scene) -> None:
+    html = bob.post("/submit/convert/?from=yaml", posted() | {"yaml": CHAIN}).content.decode()
+    assert "describes a pipeline of 2 steps, not a job" in html
+    assert 'value="take-0" formaction="/pipelines/new/">Create a pipeline of 2 steps</button>' in html
+    given = posted() | {"yaml": CHAIN, "do": "take-0"}
+    form = bob.post("/pipelines/new/", given).context["form"]
+    sent = {name: form.initial[name] for name in ("yaml", "team", "cluster", "request_key")}
+    assert bob.post("/pipelines/new/", sent).status_code == 302
+    made = Pipeline.objects.get()
+    assert (made.tenant_id, made.cluster_id) == (form.initial["team"], form.initial["cluster"])
+    assert made.steps.count() == 2
+    packed = pack_files([("a.sh", b"true")], bounds())
+    upload = upload_code(actor=scene.people.bob, tenant=scene.people.astro, packed=packed)
+    for digest, kept in ((upload.digest, [upload]), ("0" * 64, [])):
+        rows = bob.post("/pipelines/new/", given | {"code_upload": digest}).context["code_rows"]
+        assert [row.upload for row in rows] == kept
+
+
+def test_what_is_no_pipeline_leaves_the_form_of_pipelines_as_it_is(bob: Client) -> None:
+    shown = bob.post("/pipelines/new/", posted() | {"yaml": SLURM, "do": "take-0"})
+    assert shown.context["form"].initial["yaml"] == EXAMPLE
 
 
 def test_a_search_fills_the_metric_and_the_values_of_a_sweep(bob: Client) -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from scheduling.importers.reading import Source, Unreadable, leaves
 from scheduling.importers.registry import FORMATS, convert, is_own, recognise
-from scheduling.importers.report import Conversion, Fate, containers_of
+from scheduling.importers.report import Conversion, Fate, WorkKind, containers_of
+from scheduling.pipelines.definition import Definition
 from scheduling.spec.job_spec import JobSpec
 
 SAMPLES = sorted((Path(__file__).parent / "samples").iterdir())
@@ -50,7 +51,10 @@ def check(found: Conversion) -> None:
         assert isinstance(line.fate, Fate)
         assert line.text.endswith((".", "?")), line
     for work in found.works:
-        assert JobSpec.parse(dict(work.spec)).name == work.name
+        if work.kind is WorkKind.PIPELINE:
+            assert Definition.parse(work.options["pipeline"]).name == work.name
+        else:
+            assert JobSpec.parse(dict(work.spec)).name == work.name
         json.dumps(dict(work.options))
 
 

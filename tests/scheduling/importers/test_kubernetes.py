@@ -12,6 +12,7 @@ import yaml
 
 from scheduling.importers.registry import convert
 from scheduling.importers.report import Conversion, Fate, WorkKind
+from scheduling.pipelines.definition import Definition
 from scheduling.spec.job_spec import JobSpec
 from tests.scheduling.importers.foreign_samples import SAMPLES
 
@@ -418,6 +419,30 @@ def test_the_success_policy_of_a_job_set_says_whose_end_ends_the_job(
     assert ([one.get("ends_job", False) for one in spec["roles"]] if "roles" in spec else None) == ends
     unknown = jobs | {"spec": jobs["spec"] | {"successPolicy": {"targetReplicatedJobs": ["c"]}}}
     assert "is called c" in refusals(converted(unknown))
+
+
+def test_replicated_jobs_that_wait_for_others_are_steps_of_a_pipeline() -> None:
+    def replicated(name: str, pods: dict[str, Any], *needs: str, status: str = "Complete") -> dict[str, Any]:
+        depends = [{"name": one, "status": status} for one in needs]
+        return {"name": name, "dependsOn": depends, "template": {"spec": {"template": {"spec": pods}}}}
+
+    jobs = [replicated("data", of_cpus()), replicated("model", of_cpus()), replicated("tell", of_cpus(), "node"),
+            replicated("node", of_gpus(), "data", "model"), replicated("eval", of_cpus(), "data", "model")]  # fmt: skip
+    text = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "s", "labels": {"a": "b"}},
+            "spec": {"replicatedJobs": jobs, "successPolicy": {"targetReplicatedJobs": ["node"]}}}  # fmt: skip
+    (work,) = converted(text).works
+    made = {step.name: step for step in Definition.parse(work.options["pipeline"]).steps}
+    assert {name: {need.step for need in step.needs} for name, step in made.items()} == {
+        "data": set(), "model": set(), "node": {"data", "model"}, "tell": {"node"},
+    }  # fmt: skip
+    assert [(one.name, one.ends_job) for one in made["node"].spec.roles] == [("node", True), ("eval", False)]
+    assert made["data"].spec.labels == {"a": "b"}
+    text["spec"] = {
+        "replicatedJobs": [jobs[3] | {"dependsOn": []}, replicated("w", of_gpus(), "node", status="Ready")]
+    }
+    assert spec_of(text)["workers"] == 2
+    text["spec"] = {"replicatedJobs": [jobs[0], replicated("data", of_cpus(), "data")]}
+    assert "same name" in refusals(converted(text))
 
 
 def test_a_role_may_ask_for_no_gpus() -> None:

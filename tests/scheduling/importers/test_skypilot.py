@@ -6,6 +6,7 @@ import pytest
 
 from scheduling.importers.registry import convert
 from scheduling.importers.report import Fate, WorkKind
+from scheduling.pipelines.definition import Definition, Need
 from tests.scheduling.importers.foreign_samples import SAMPLES
 
 TRAIN = SAMPLES["skypilot-train-on-two-nodes"]
@@ -72,11 +73,51 @@ def test_a_service_gets_its_port_its_probe_and_its_replicas() -> None:
     )
 
 
-def test_each_document_of_a_pipeline_becomes_a_job() -> None:
-    found = convert(SAMPLES["skypilot-pipeline"])
-    assert [work.name for work in found.works] == ["prepare", "train"]
-    assert any("one after the other" in line.text for line in found.report)
-    assert found.works[1].spec["volumes"] == [{"name": "astro-data", "path": "/mnt/data"}]
+def test_the_tasks_of_a_chain_are_the_steps_of_a_pipeline() -> None:
+    (work,) = convert(SAMPLES["skypilot-pipeline"]).works
+    assert (work.kind, work.name, work.members) == (WorkKind.PIPELINE, "prepare-and-train", "2 steps")
+    prepare, train = Definition.parse(work.options["pipeline"]).steps
+    assert (prepare.needs, train.needs) == ((), (Need(step="prepare", files=False),))
+    assert train.spec.volumes[0].name == "astro-data"
+
+
+TASK = "name: %s\nresources: {accelerators: A100}\nrun: ./a.sh\n"
+
+
+def test_a_chain_whose_tasks_name_what_they_need_keeps_that() -> None:
+    text = "---\n".join([TASK % "Last One" + "depends_on: [first, job-2]\n", TASK % "job-2", TASK % "first"])
+    (work,) = convert(text).works
+    steps = Definition.parse(work.options["pipeline"]).steps
+    assert [(step.name, [need.step for need in step.needs]) for step in steps] == [
+        ("step-job-2", []), ("first", []), ("last-one", ["first", "step-job-2"]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("needs", "says"),
+    [(["b"], "in a circle"), (["c"], "needs c, which is not in the text")],
+)
+def test_a_chain_that_cannot_run_is_refused(needs: list[str], says: str) -> None:
+    text = f"{TASK % 'a'}depends_on: {needs}\n---\n{TASK % 'b'}depends_on: [a]\n"
+    assert says in next(line.text for line in convert(text).report if line.fate is Fate.REFUSED)
+
+
+def test_tasks_without_names_are_steps_with_numbers_and_too_many_are_refused() -> None:
+    unnamed = "resources: {accelerators: A100}\nrun: ./a.sh\n"
+    (work,) = convert(f"{unnamed}---\n{unnamed}").works
+    assert list(work.options["pipeline"]["steps"]) == ["task-1", "task-2"]
+    assert convert("---\n".join([unnamed] * 101)).refused
+
+
+def test_a_parallel_group_is_jobs_and_a_service_is_no_step() -> None:
+    found = convert(f"name: g\nexecution: parallel\n---\n{TASK % 'a'}---\n{TASK % 'b'}")
+    assert [work.kind for work in found.works] == [WorkKind.JOB] * 2
+    assert "not together" in next(line.text for line in found.report if line.source == "document 1.execution")
+    service = f"{TASK % 'b'}service: {{ports: 8000, readiness_probe: /}}\n"
+    assert [work.kind for work in convert(f"{TASK % 'a'}---\n{service}").works] == [
+        WorkKind.JOB,
+        WorkKind.SERVICE,
+    ]
 
 
 def test_a_probe_that_sends_data_is_left_out() -> None:

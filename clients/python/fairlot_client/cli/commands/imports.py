@@ -26,7 +26,7 @@ def described(options: Any) -> str:
 @click.argument("file", type=click.File())
 @click.option("--format", help="Format of the file, such as slurm. By default it is recognised.")
 @click.option("--report", is_flag=True, help="Only show what became of each field.")
-@click.option("--submit", is_flag=True, help="Submit the jobs and create the sweeps that the file describes.")
+@click.option("--submit", is_flag=True, help="Submit the jobs, sweeps and pipelines that the file describes.")
 @click.option("-t", "--team", help="Team that pays. Not needed if you are in only one.")
 @click.option("--cluster", help="Cluster to run on. Not needed if there is only one.")
 @output_option
@@ -63,11 +63,14 @@ def show_result(found: Any, *, specifications: bool) -> None:
         if work["kind"] == "sweep":
             size = described(work["options"])
             talk(f"{work['name']} is a sweep of {size}. Create it with --submit.")
+        elif work["kind"] == "pipeline":
+            size = len(work["options"]["pipeline"]["steps"])
+            talk(f"{work['name']} is a pipeline of {size} steps. Create it with --submit.")
     click.echo("---\n".join(work["yaml"] for work in found["works"]), nl=False)
 
 
 def create(app: App, work: Any, place: dict[str, Any]) -> None:
-    """Creates the job, service, schedule or sweep that was found, and prints its id."""
+    """Creates the job, service, schedule, sweep or pipeline that was found, and prints its id."""
     spec, options, client = work["spec"], work["options"], app.client
     match work["kind"]:
         case "job":
@@ -76,6 +79,9 @@ def create(app: App, work: Any, place: dict[str, Any]) -> None:
         case "sweep":
             made = client.create_sweep(spec=spec, **options, **place)
             talk(f'Created sweep {made["id"]} "{made["name"]}" with {plural(made["size"], "member")}.')
+        case "pipeline":
+            made = client.create_pipeline(**options, **place)
+            talk(f'Created pipeline {made["id"]} "{made["name"]}" with {plural(len(made["steps"]), "step")}.')
         case "service":
             made = client.create_service(spec=spec, **options, **place)
             talk(f'Created service {made["id"]} "{made["name"]}" for {made["team"]}.')
