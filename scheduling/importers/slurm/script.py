@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from accounting.core.wording import counted
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.report import Fate, Report
 from scheduling.importers.slurm import tools
@@ -68,6 +69,19 @@ ONE_TASK = re.compile(
     re.MULTILINE | re.ASCII,
 )
 MOST_REMARKS, MOST_VARIABLES = 30, 60
+SHARED_GPUS = (
+    "Each step sees all GPUs of its worker. If steps run at the same time, let each set CUDA_VISIBLE_DEVICES, or give"
+    " its tasks --gpus-per-task."
+)
+# Options of srun without effect, by both of their names, with the consequence.
+OF_STEPS = {
+    **dict.fromkeys(("--cpus-per-task", "-c", "--cpus-per-gpu", "--mem", "--mem-per-cpu", "--mem-per-gpu"),
+                    "All steps have the processors and the memory of their worker."),
+    **dict.fromkeys(("--time", "-t"), "A step has no time limit of its own."),
+    **dict.fromkeys(("--output", "-o", "--error", "-e"), "The output is in the worker's log."),
+    **dict.fromkeys(("--input", "-i"), "The step reads the standard input of the script."),
+}  # fmt: skip
+GPUS_OF_STEPS = ("--gres", "--gpus", "-G", "--gpus-per-node")
 # Options of srun that choose nodes or parts of the job.
 PLACED = {
     "-w",
@@ -121,13 +135,15 @@ def put_command(script: BatchScript, request: Request, draft: JobDraft, tasks: T
         # As on the first node of Slurm. The processes get their ranks from MPI, so the variables are not exported.
         body = f"RANK=0 WORLD_SIZE={request.workers}\n{body}"
     _images(steps, plain, draft)
-    plain_body = _without_srun(body, request)
+    plain_body = _without_srun(body, request, steps)
     if plain_body != body:
         for step in steps:
             report.mapped(
                 f"line {step.line}: srun", "command", "It would run one task, so its program runs without it."
             )
         body, plain, steps = plain_body, _commands_of(plain_body), []
+    for step in steps:
+        _options(step, request, report)
     variables = list(dict.fromkeys(VARIABLE.findall(plain)))[:MOST_VARIABLES]
     exports = tools.set_variables(script, request, draft, variables, lines.first, tasks=tasks)
     _remarks(plain, report, lines)
@@ -182,10 +198,41 @@ def _first_worker(body: str, request: Request, report: Report) -> str:
     return changed
 
 
-def _without_srun(body: str, request: Request) -> str:
-    """Returns the body with the program of each srun in its place, if each runs one task. Otherwise returns the body
-    unchanged."""
+def _options(step: Step, request: Request, report: Report) -> None:
+    """Says what became of the options of a step that concern GPUs, and of those without effect."""
+    for name, value in step.options.items():
+        source, number = f"line {step.line}: srun {name}", _gpus_in(value)
+        if name == "--gpus-per-task" and number is not None:
+            few = number > request.gpus_per_worker
+            said = f" A worker has {request.gpus_per_worker}." if few else ""
+            report.add(
+                Fate.APPROXIMATED if few else Fate.MAPPED, source, "command",
+                f"Each task sees {counted(number, 'GPU')} of its worker.{said}",
+            )  # fmt: skip
+        elif name == "--gpus-per-task" or (name in GPUS_OF_STEPS and number != request.gpus_per_worker):
+            report.approximated(source, "command", SHARED_GPUS)
+        elif name in OF_STEPS:
+            report.dropped(source, OF_STEPS[name])
+
+
+def _gpus_in(value: str) -> int | None:
+    """Returns the number of GPUs that an option of srun asks for; None if it is not known."""
+    last = value.rpartition(":")[2]
+    if value == "gpu":
+        return 1
+    return int(last) if last.isascii() and last.isdigit() and len(last) < 6 else None
+
+
+def _without_srun(body: str, request: Request, steps: list[Step]) -> str:
+    """Returns the body with the program of each srun in its place, if each runs one task, with all GPUs of the worker.
+    Otherwise returns the body unchanged."""
     if request.workers > 1 or request.tasks_per_worker > 1:
+        return body
+    given = {name: value for step in steps for name, value in step.options.items()}
+    if given.keys() & {"--chdir", "-D"} or _gpus_in(given.get("--gpus-per-task", "")) not in {
+        None,
+        request.gpus_per_worker,
+    }:
         return body
     changed = ONE_TASK.sub(lambda found: found["before"], body)
     return body if re.search(r"\bsrun\b", _commands_of(changed), re.ASCII) else changed
@@ -260,8 +307,9 @@ def _refuse_what_cannot_run(
     if request.workers > 1 and (found := ELSEWHERE.search(plain)) and not _launches(plain, steps):
         report.refused_at(
             lines.source(found["program"]),
-            f"On several nodes, {found['program']} starts programs on other nodes. Workers of a job cannot log in to"
-            " each other, and every worker runs the whole script. Start the program with srun or torchrun.",
+            f"On several nodes, {found['program']} starts programs on other nodes. A worker can log in to others only"
+            " in a job with launch: mpi, which a script becomes that calls mpirun and no srun. Otherwise every worker"
+            " runs the whole script: start the program with srun or torchrun.",
             "command",
         )
 

@@ -23,15 +23,15 @@ WITH_VALUE = (
 )  # fmt: skip
 # What bash and other shells understand in different ways, besides OF_BASH.
 OTHERWISE_IN_BASH = re.compile(r"[{}]|\b(?:echo|time|source)\b|\$0", re.ASCII)
-COUNTED = {"ntasks", "ntasks-per-node", "tasks-per-node", "nodelist"}
+COUNTED = {"ntasks", "ntasks-per-node", "tasks-per-node", "nodelist", "gpus-per-task", "chdir", "export"}
 LETTERS_WITH_VALUE = "ABCDEFGJLMNPSTWcdeimnopqrtwx"
 _IGNORED = [f"--{name}" for name in WITH_VALUE if name not in COUNTED]
 _JOINED = " | \\\n    ".join(" | ".join(_IGNORED[at : at + 6]) for at in range(0, len(_IGNORED), 6))
 SRUN = f"""\
 #!/bin/sh
-# Runs the tasks of this worker. Options that concern nodes and resources have no effect. The name and the address of
-# another node are looked up, without running hostname there.
-tasks=$SLURM_NTASKS_PER_NODE node=
+# Runs the tasks of this worker. Other options that concern nodes and resources have no effect. The name and the address
+# of another node are looked up, without running hostname there.
+tasks=$SLURM_NTASKS_PER_NODE gpus=${{SLURM_GPUS_PER_TASK:-0}} node= names=
 while [ $# -gt 0 ]; do
   case $1 in
     --ntasks-per-node=* | --tasks-per-node=*) tasks=${{1#*=}} ;;
@@ -42,9 +42,15 @@ while [ $# -gt 0 ]; do
     --nodelist=*) node=${{1#*=}} ;;
     --nodelist | -w) node=$2; shift ;;
     -w?*) node=${{1#-w}} ;;
+    --gpus-per-task=*) gpus=${{1##*[=:]}} ;;
+    --gpus-per-task) gpus=${{2##*:}}; shift ;;
+    --export=*) names=${{1#*=}} ;;
+    --export) names=$2; shift ;;
+    --chdir=*) cd "${{1#*=}}" || exit 1 ;;
+    --chdir | -D) cd "$2" || exit 1; shift ;;
     --*=*) ;;
     {_JOINED}) shift ;;
-    -[{LETTERS_WITH_VALUE.replace("n", "").replace("w", "")}]) shift ;;
+    -[{LETTERS_WITH_VALUE.translate(str.maketrans("", "", "nwD"))}]) shift ;;
     -*) ;;
     *) break ;;
   esac
@@ -60,6 +66,13 @@ if [ -n "$node" ] && [ "$1" = hostname ]; then
   exit
 fi
 [ "$tasks" -ge 1 ] || tasks=1
+separator=$IFS IFS=,
+set -f
+for one in $names; do
+  case $one in *=*) export "$one" ;; esac
+done
+set +f
+IFS=$separator
 workers=$SLURM_WORKERS worker=$SLURM_WORKER task=0 running=
 while [ "$task" -lt "$tasks" ]; do
   (
@@ -67,11 +80,12 @@ while [ "$task" -lt "$tasks" ]; do
     export SLURM_NODEID=$worker SLURM_NNODES=$workers SLURM_NPROCS=$((workers * tasks))
     if [ "$tasks" -gt 1 ]; then
       export RANK=$SLURM_PROCID LOCAL_RANK=$task WORLD_SIZE=$((workers * tasks))
-      if [ "${{SLURM_GPUS_PER_TASK:-0}}" -ge 1 ]; then
-        first=$((task * SLURM_GPUS_PER_TASK)) last=$(((task + 1) * SLURM_GPUS_PER_TASK - 1))
-        all=${{CUDA_VISIBLE_DEVICES:-$(seq -s , 0 "$last")}}
-        export CUDA_VISIBLE_DEVICES=$(echo "$all" | cut -d , -f "$((first + 1))-$((last + 1))")
-      fi
+    fi
+    if [ "$gpus" -ge 1 ]; then
+      first=$((task * gpus)) last=$(((task + 1) * gpus - 1))
+      all=${{CUDA_VISIBLE_DEVICES:-$(seq -s , 0 "$last")}}
+      export SLURM_GPUS_PER_TASK=$gpus
+      export CUDA_VISIBLE_DEVICES=$(echo "$all" | cut -d , -f "$((first + 1))-$((last + 1))")
     fi
     exec "$@"
   ) &
@@ -218,7 +232,7 @@ def wrapped(
     if "srun" in wanted:
         tasks, gpus = request.tasks_per_worker, request.gpus_per_task
         lines += [
-            f"export SLURM_NTASKS_PER_NODE={tasks} SLURM_GPUS_PER_TASK={gpus}",
+            f"export SLURM_NTASKS_PER_NODE={tasks}{f' SLURM_GPUS_PER_TASK={gpus}' if gpus else ''}",
             'export SLURM_WORKERS="$WORLD_SIZE" SLURM_WORKER="$RANK"  # scripts often set the two to other values',
         ]
     lines += [f"export {name}={value}" for name, value in exports.items()]

@@ -267,6 +267,39 @@ def test_srun_starts_the_tasks_of_each_worker(tmp_path: Path) -> None:
     assert sorted(run(spec, tmp_path, rank=1).splitlines()) == ["2 0 1 4 0,1", "3 1 1 4 2,3"]
 
 
+def test_srun_gives_each_task_the_gpus_that_its_own_options_ask_for(tmp_path: Path) -> None:
+    body = (
+        "srun -n 2 --gpus-per-task=a100:1 --export=ALL,MODE=quick sh -c 'echo $MODE $CUDA_VISIBLE_DEVICES"
+        " $SLURM_GPUS_PER_TASK'\nsrun -n 1 -D / sh -c 'echo $PWD ${SLURM_GPUS_PER_TASK-none}'"
+    )
+    said = run(spec_of("-N 1 --gres=gpu:4", body), tmp_path)
+    assert sorted(said.splitlines()) == ["/ none", "quick 0 1", "quick 1 1"]
+    one = spec_of("-n 1 --gres=gpu:4", "srun --gpus-per-task=2 sh -c 'echo $CUDA_VISIBLE_DEVICES'")
+    assert run(one, tmp_path) == "0,1\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "fate", "says"),
+    [
+        ("--gpus-per-task=1", "--gpus-per-task", Fate.MAPPED, "1 GPU of its worker"),
+        ("--gpus-per-task=8", "--gpus-per-task", Fate.APPROXIMATED, "A worker has 4"),
+        ("--gpus-per-task=$N", "--gpus-per-task", Fate.APPROXIMATED, "CUDA_VISIBLE_DEVICES"),
+        ("--gres=gpu:1", "--gres", Fate.APPROXIMATED, "sees all GPUs"),
+        ("--gres=gpu", "--gres", Fate.APPROXIMATED, "sees all GPUs"),
+        ("-G 4 -n 2", "-G", None, ""),
+        ("--mem=4G -n 2", "--mem", Fate.DROPPED, "the memory of their worker"),
+        ("-t 10:00 -n 2", "-t", Fate.DROPPED, "no time limit"),
+    ],
+)  # fmt: skip
+def test_options_of_srun_are_honoured_or_reported(
+    options: str, source: str, fate: Fate | None, says: str
+) -> None:
+    report = converted("-N 1 --ntasks-per-node=2 --gres=gpu:4", f"srun {options} ./a.out").report
+    lines = [line for line in report if line.source == f"line 4: srun {source}"]
+    assert [line.fate for line in lines] == ([fate] if fate else [])
+    assert all(says in line.text for line in lines)
+
+
 def test_a_failing_task_fails_the_script(tmp_path: Path) -> None:
     spec = spec_of("-n 2 --gres=gpu:1", "srun sh -c 'exit $((SLURM_PROCID * 3))' || echo failed with $?")
     assert run(spec, tmp_path) == "failed with 3\n"
