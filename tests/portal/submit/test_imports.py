@@ -9,6 +9,8 @@ from django.test import Client
 
 from portal.pipelines.editing import EXAMPLE
 from portal.submit.fields import Fields
+from scheduling.core.code_archives import pack_files
+from scheduling.jobs.code import bounds, upload_code
 from scheduling.models import Cluster, Job, Pipeline, Schedule, Sweep
 from tests.portal.scene import Scene
 from tests.portal.submit.test_submit import posted
