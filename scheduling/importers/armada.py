@@ -130,7 +130,7 @@ def _like_the_first(one: Fields, first: Fields) -> None:
     else:
         one.report.refused_at(
             one.path,
-            "The jobs of this gang differ in more than their commands. All workers of a job are alike.",
+            "The jobs of this gang differ in more than their commands. Write them as roles of one job.",
             "workers",
         )
 

@@ -54,7 +54,7 @@ LEFT_OUT = {
     "maxCompletionTime": "Fairlot does not stop a job after a time.",
     **dict.fromkeys(
         ("uris", "fetch"),
-        "Fairlot fetches nothing. Put the files into the image, or fetch them in the command.",
+        "Only code from a Git repository is fetched. Put the files into the image, or fetch them in the command.",
     ),
 }
 

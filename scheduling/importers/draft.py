@@ -23,7 +23,6 @@ ON_HOSTS = re.compile(
     r"\s(?:(?P<file>--?(?:hostfile|machinefile))|-H|--?hosts?)(?:=|[ \t]+)[\"']?(?P<hosts>[^\s\"']+)",
     re.ASCII,
 )
-HOSTFILE = {"$FAIRLOT_HOSTFILE", "${FAIRLOT_HOSTFILE}"}  # the file of MPI jobs
 LOCAL = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::\d+)?", re.ASCII)
 
 
@@ -272,7 +271,7 @@ class JobDraft:
                 continue
             for found in ON_HOSTS.finditer(part, launcher.end()):
                 hosts, file = found["hosts"], found["file"]
-                if self.spec.get("launch") and (hosts in HOSTFILE or hosts.startswith("$")):
+                if self.spec.get("launch") and (file or hosts.startswith("$")):
                     continue
                 elsewhere = not LOCAL.fullmatch(hosts) if several else "," in hosts and not file
                 if elsewhere and not self.report.refused:

@@ -9,7 +9,8 @@ from typing import Any
 
 from scheduling.importers import retries, time_limits
 from scheduling.importers.amounts import NO_AMOUNT, NoAmount, seconds, size
-from scheduling.importers.commands import HOSTS, put_command
+from scheduling.importers.code import BRING_FILES, put_git
+from scheduling.importers.commands import HOSTS, put_command, used_in
 from scheduling.importers.documents import drop_each, fields_of
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.dstack_gpus import as_text, put_wanted
@@ -28,6 +29,7 @@ KINDS = {"task", "service", "dev-environment"}
 OTHER_KINDS = {"fleet", "volume", "gateway", "pool"}
 NO_CLOUD = "Fairlot has no clouds or regions. Choose the cluster when you submit the job."
 NO_IDE = "Start a session in the portal to work in a notebook or a terminal."
+MPI_HOSTS = "DSTACK_MPI_HOSTFILE"
 # By variable that dstack sets, the shell expression for its value; {gpus} stands for the GPUs of a worker.
 GIVEN = {
     "DSTACK_NODE_RANK": '"$RANK"',
@@ -36,7 +38,7 @@ GIVEN = {
     "DSTACK_NODES_IPS": HOSTS,
     "DSTACK_GPUS_PER_NODE": "{gpus}",
     "DSTACK_GPUS_NUM": '"$(({gpus} * ${WORLD_SIZE:-1}))"',
-    "DSTACK_MPI_HOSTFILE": '"$FAIRLOT_HOSTFILE"',
+    MPI_HOSTS: '"$FAIRLOT_HOSTFILE"',
     "DSTACK_RUN_NAME": '"$FAIRLOT_JOB_ID"',
     "DSTACK_RUN_ID": '"$FAIRLOT_JOB_ID"',
     "DSTACK_WORKING_DIR": '"$PWD"',
@@ -61,9 +63,8 @@ LEFT_OUT = {
     "stop_criteria": "A job ends when all of its workers have ended, or when one fails.",
     "python": "The image decides the version of Python.",
     "nvcc": "The image must contain the CUDA compiler.",
-    "single_branch": "Fairlot clones no repository.",
-    "repos": "Fairlot clones no repository. Put the code into the image or a volume, or clone it in the command.",
-    "files": "Fairlot uploads no files. Put them into the image, a volume or a secret.",
+    "single_branch": "Fairlot fetches one commit of a repository.",
+    "files": BRING_FILES,
     "tags": "Tags have no effect. Use labels.",
     "home_dir": "Fairlot sets the home folder.",
     "gateway": "The portal is the gateway of all services.",
@@ -123,6 +124,7 @@ def _run(fields: Fields, kind: str, report: Report, known: Sequence[str]) -> lis
     put_variables(draft, fields, "env")
     _volumes(fields, draft)
     _settings(fields, draft)
+    _repos(fields, draft)
     for at, one in enumerate(fields.texts("ports")):
         path = step(fields.at("ports"), at) if isinstance(fields.get("ports"), list) else fields.at("ports")
         _port(draft, one, path)
@@ -182,6 +184,21 @@ def _volumes(fields: Fields, draft: JobDraft) -> None:
             refuse_host_path(draft.report, path)
         else:
             put_volume(draft, source, target, path)
+
+
+def _repos(fields: Fields, draft: JobDraft) -> None:
+    """Takes the code from the first repository. Its folder in the container is the one in which the command starts."""
+    for at, one in enumerate(fields.items("repos")):
+        path = step(fields.at("repos"), at)
+        if isinstance(one, dict):
+            item = Fields(one, path, fields.document, fields.report)
+            address, ref = item.text("url"), item.text("hash") or item.text("branch")
+        else:
+            address, ref = re.sub(r"(?<=\w):[/~][^/].*$", "", fields.written(path, one)), ""
+        if address and not address.startswith((".", "/", "~")):
+            put_git(draft, address, path, ref=ref)
+        else:
+            draft.report.dropped(path, BRING_FILES)
 
 
 def _settings(fields: Fields, draft: JobDraft) -> None:
@@ -258,6 +275,15 @@ def _command(fields: Fields, kind: str, draft: JobDraft) -> None:
     )  # a failed command ends a run
     gpus = str(draft.spec.get("gpus_per_worker", 1))
     given = {key: value.replace("{gpus}", gpus) for key, value in GIVEN.items()}
+    if (workers := draft.spec.get("workers", 1)) > 1 and used_in(script, [MPI_HOSTS]):
+        draft.put(
+            "launch", "mpi", f"{fields.at(name)}: ${MPI_HOSTS}",
+            "The commands run on one worker, where mpirun finds the others. The image needs an ssh server.",
+            Fate.APPROXIMATED,
+        )  # fmt: skip
+        # MPI tells its processes their ranks, so the variables of a worker are not set.
+        given |= {"DSTACK_NODE_RANK": "0", "DSTACK_NODES_NUM": str(workers)}
+        given |= {"DSTACK_GPUS_NUM": str(int(gpus) * workers)}
     entrypoint = fields.text("entrypoint")
     if kind == "dev-environment":
         put_command(

@@ -21,7 +21,8 @@ def approximate(policy: Fields, draft: JobDraft) -> None:
     """Adds the line of the report for an elastic policy of a job whose workers differ."""
     draft.report.approximated(
         policy.path, "workers",
-        "Only jobs whose workers are all equal are elastic. This one has a fixed number of workers: the replicas.",
+        "Only jobs whose workers are all equal are elastic. This one has roles, so it keeps the number of workers, the"
+        " replicas.",
     )  # fmt: skip
 
 

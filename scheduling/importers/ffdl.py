@@ -92,8 +92,8 @@ def _framework(framework: Fields, draft: JobDraft) -> None:
     if name in BY_MPI and draft.spec.get("workers", 1) > 1:
         draft.report.refused_at(
             framework.at("name"),
-            "FfDL starts the command with mpirun on all learners, and workers of a job cannot log in to each other. Use"
-            " one learner, or start the program with torchrun.",
+            "FfDL starts the command with mpirun on all learners. Write a job with launch: mpi, whose command calls"
+            " mpirun, or start the program with torchrun.",
             "command",
         )
     if name == "custom" and version:

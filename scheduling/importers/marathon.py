@@ -47,7 +47,8 @@ LEFT_OUT = {
     **dict.fromkeys(("backoffFactor", "backoffSeconds", "maxLaunchDelaySeconds"),
                     "Fairlot waits longer after each failed start by its own rule."),
     **dict.fromkeys(("fetch", "uris", "storeUrls"),
-                    "Fairlot fetches nothing. Put the files into the image, or fetch them in the command."),
+                    "Only code from a Git repository is fetched. Put the files into the image, or fetch them in the"
+                    " command."),
     **dict.fromkeys(("version", "versionInfo", "tasksStaged", "tasksRunning", "tasksHealthy", "tasksUnhealthy", "tasks",
                      "deployments", "lastTaskFailure", "taskStats"), "This is the state of the app, not its"
                          " definition."),

@@ -210,7 +210,7 @@ def _put(role: Role, draft: JobDraft, *, tasks: Tasks, may_lack_gpus: bool = Fal
     _command(role, tasks, draft)
     retries.put_whole(section, "taskRetryCount", draft)
     drop_each(section, dict.fromkeys(
-        ("data", "script", "output"), "Fairlot fetches nothing. The command must do it.",
+        ("data", "script", "output"), "Only code from a Git repository is fetched. The command must do it.",
     ))  # fmt: skip
 
 

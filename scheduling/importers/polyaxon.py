@@ -62,7 +62,7 @@ LEFT_OUT = {
 IN_RUN = {
     "kind": "This says what runs.",
     "connections": "Fairlot has no connections. Ask for a volume or store a secret.",
-    "init": "Nothing runs before the program. Fetch code and data in the command, or put them into the image.",
+    "init": "Nothing runs before the program. Fetch data in the command, or put it into the image.",
     "sidecars": "A worker is one container.",
     "cleanPodPolicy": "Fairlot deletes ended pods itself.",
     "schedulingPolicy": "All workers of a job start together.",
@@ -374,7 +374,7 @@ def _distributed(run: Fields, draft: JobDraft) -> Fields | None:
     if not roles or any(one != containers[0] for one in containers):
         draft.report.refused_at(
             roles[1].path if len(roles) > 1 else run.path,
-            "The roles of this job differ. All workers of a job are alike; submit one job for each role.",
+            "The roles of this job differ. Write them as roles of one job of Fairlot.",
         )
         return None
     workers = 0

@@ -13,6 +13,7 @@ from typing import Any
 from scheduling.importers import gpu_models, retries
 from scheduling.importers.amounts import NO_AMOUNT, NoAmount, size
 from scheduling.importers.chains import HOW_TO_NEED, Link, pipeline_of
+from scheduling.importers.code import BRING_FILES, put_git
 from scheduling.importers.commands import HOSTS, in_subshell, put_command
 from scheduling.importers.documents import drop_each, fields_of, shown
 from scheduling.importers.draft import JobDraft
@@ -75,9 +76,7 @@ IN_RESOURCES = {
     "max_hourly_cost": "Limits and budgets belong to teams.",
 }
 IN_TASK = {
-    "workdir": "Fairlot uploads no files and clones no repository. Put the code into the image or a volume, or"
-    " clone it in"
-    " the command.",
+    "workdir": BRING_FILES,
     "event_callback": "Fairlot calls no script when the state changes. Use a webhook of the team.",
     "config": "These are settings of SkyPilot itself.",
     "experimental": "These are settings of SkyPilot itself.",
@@ -176,6 +175,10 @@ def _task(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     put_variables(draft, fields, "envs")
     _secrets(fields, draft)
     _mounts(fields, draft)
+    if isinstance(fields.get("workdir"), dict):
+        code = fields.section("workdir")
+        ref_at = code.at("ref") if "ref" in code else ""
+        put_git(draft, code.text("url"), code.at("url"), ref=code.text("ref"), ref_at=ref_at)
     _command(fields, draft)
     if "pool" in fields:
         report.refused_at(
@@ -359,10 +362,7 @@ def _mounts(fields: Fields, draft: JobDraft) -> None:
                     "Fairlot mounts no buckets. Copy the data in the command, or ask an operator for a volume.",
                 )
             else:
-                draft.report.dropped(
-                    section.at(place),
-                    "Fairlot uploads no files. Put them into the image, a volume or a secret.",
-                )
+                draft.report.dropped(section.at(place), BRING_FILES)
 
 
 def _command(fields: Fields, draft: JobDraft) -> None:

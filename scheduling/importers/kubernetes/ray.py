@@ -16,6 +16,10 @@ from scheduling.importers.kubernetes.roles import Role
 from scheduling.importers.reading import Unreadable, Yaml, read_documents
 from scheduling.importers.report import Fate, Work
 
+MORE_WORKERS = (
+    "The job has the number of workers that replicas says. Ray adds none: only a job with max_workers grows, and it"
+    " starts again then."
+)
 DROPPED = {
     "shutdownAfterJobFinishes": "The Ray cluster ends with the job.",
     "ttlSecondsAfterFinished": "The Ray cluster ends with the job.",
@@ -32,8 +36,8 @@ DROPPED = {
 }
 OF_CLUSTERS = {
     "rayVersion": "The image brings its version of Ray.",
-    "enableInTreeAutoscaling": "A job has a fixed number of workers.",
-    "autoscalerOptions": "A job has a fixed number of workers.",
+    "enableInTreeAutoscaling": MORE_WORKERS,
+    "autoscalerOptions": MORE_WORKERS,
     "headServiceAnnotations": "Workers reach the head at MASTER_ADDR.",
     "upgradeStrategy": "The Ray cluster ends with the job.",
 }
@@ -130,7 +134,7 @@ def _add_head(spec: Fields, container: Fields, objects: Objects, draft: JobDraft
     if heads[0].text("image") != container.text("image"):
         draft.report.refused_at(
             heads[0].at("image"),
-            "The head and the workers have different images. A job has one image.",
+            "The head and the workers have different images, which must be the same for a Ray cluster here.",
             "environment",
         )
     security.check(spec, heads[0], draft)
@@ -151,17 +155,17 @@ def _role(cluster: Fields, draft: JobDraft) -> Role | None:
     if len(groups) > 1:
         report.refused_at(
             cluster.at("workerGroupSpecs"),
-            "All workers of a job are alike. The Ray cluster has several groups of workers.",
+            "A Ray cluster with several groups of workers is not imported. Write a job with a role for each group,"
+            " whose commands start Ray.",
         )
         return None
     for one in (head, *groups):
         drop_known_of(one, {
             "rayStartParams": "Ray finds the processors and GPUs of each worker itself.",
             "serviceType": "Workers reach the head at MASTER_ADDR.",
-            "minReplicas": "A job has a fixed number of workers.", "maxReplicas": "A job has a fixed number of"
-                " workers.",
+            "minReplicas": MORE_WORKERS, "maxReplicas": MORE_WORKERS,
             "groupName": "All workers are one group.", "enableIngress": "A job has no ingress.",
-            "scaleStrategy": "A job has a fixed number of workers.", "numOfHosts": "A worker is one host.",
+            "scaleStrategy": MORE_WORKERS, "numOfHosts": "A worker is one host.",
         }, draft)  # fmt: skip
     if not groups:
         return Role("head", 1, head.section("template"), head.path)

@@ -172,8 +172,8 @@ def _alike(first: Role, role: Role, one: Fields, other: Fields, draft: JobDraft)
         if _without_given(name, one.get(name)) != _without_given(name, other.get(name)):
             draft.report.refused_at(
                 other.at(name),
-                f"{role.name} differs from {first.name}. All workers of a job have the same image, variables, resources"
-                " and mounts. Make them the same, or submit two jobs.",
+                f"{role.name} differs from {first.name}. Pods without GPUs differ only in their commands, and all"
+                " pods have the same mounts. Make them the same, or submit two jobs.",
             )
             return False
     specs = [role.template.section("spec") for role in (first, role)]

@@ -165,7 +165,7 @@ def tf_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
         draft.report.refused_at(spec.at("successPolicy"), "Fairlot does not know this policy.")
     elif "successPolicy" in spec:
         draft.report.mapped(spec.at("successPolicy"), "roles", f"The job ends when {ends} has.")
-    drop_known(spec, {"enableDynamicWorker": "The number of workers does not change."}, draft)
+    drop_known(spec, {"enableDynamicWorker": "Jobs with roles keep their number of workers."}, draft)
     _run_policy(spec, draft)
     return draft.finish()
 

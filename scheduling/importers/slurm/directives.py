@@ -82,8 +82,8 @@ class BatchScript:
             if HETEROGENEOUS.match(line) and at <= end:
                 report.refused_at(
                     f"line {at}",
-                    "The script describes a heterogeneous job. All workers of a job are alike. Submit one job for each"
-                    " part.",
+                    "The script describes a heterogeneous job. Its parts are not imported: write them as roles of one"
+                    " job, or submit one job for each.",
                 )
                 return None
             if line.startswith("#SBATCH"):

@@ -144,7 +144,7 @@ class _Reader:
             if not per_node and tasks % nodes:
                 self.report.refused_at(
                     self.script.source("ntasks"),
-                    f"{tasks} tasks cannot be divided evenly among {nodes} nodes. All workers of a job are alike.",
+                    f"{tasks} tasks cannot be divided evenly among {nodes} nodes. Each worker has the same number.",
                 )
         if "ntasks-per-gpu" in self.script and gpus and PER[gpus[0]] == "node":
             per_gpu = self.whole("ntasks-per-gpu") or 1
@@ -163,8 +163,11 @@ class _Reader:
             return None
         nodes = int(found[1]) * (1000 if found[2] else 1)
         if most and most.strip() != least.strip():
-            self.draft.put("workers", nodes, source, "The least number of nodes. A job has a fixed number of workers.",
-                           Fate.APPROXIMATED)  # fmt: skip
+            self.draft.put(
+                "workers", nodes, source,
+                "The least number of nodes. If the program can run with any number in between, set max_workers.",
+                Fate.APPROXIMATED,
+            )  # fmt: skip
         else:
             self.draft.put("workers", nodes, source, "One worker for each node.")
         return nodes

@@ -9,6 +9,7 @@ import pytest
 
 from scheduling.importers.registry import convert
 from scheduling.importers.report import Fate, WorkKind
+from scheduling.spec.job_spec import JobSpec
 from tests.scheduling.importers.foreign_samples import SAMPLES
 
 
@@ -81,11 +82,22 @@ def test_a_job_of_ray_installs_its_packages() -> None:
     assert work.spec["secrets"] == {"OPENAI_API_KEY": "openai-api-key"}
 
 
-def test_a_cluster_of_ray_becomes_a_job_with_a_fixed_number_of_workers() -> None:
+def test_a_cluster_of_ray_becomes_a_job_with_the_least_number_of_workers() -> None:
     (work,) = convert(SAMPLES["ray-cluster"], known_generations=("V100", "A100")).works
     assert (work.kind, work.spec["workers"], work.spec["gpus_per_worker"]) == (WorkKind.JOB, 3, 4)
     assert (work.spec["generations"], work.spec["port"]) == (["V100"], 8265)
     assert "ray start --head" in work.spec["command"]
+
+
+def test_nodes_of_ray_with_other_gpus_than_the_head_are_roles() -> None:
+    (work,) = convert(SAMPLES["ray-cpu-head"], known_generations=("V100", "A100")).works
+    spec = JobSpec.parse(dict(work.spec))
+    assert [(one.name, one.workers, one.gpus_per_worker, one.ends_job) for one in spec.roles] == [
+        ("head", 1, 0, True), ("small", 2, 1, False), ("more", 1, 1, False),
+    ]  # fmt: skip
+    assert (spec.generations, spec.port) == (["V100"], 8265)
+    assert '[ "$FAIRLOT_ROLE" = head ]' in spec.command
+    assert "${FAIRLOT_HOSTS_HEAD%%:*}:6379" in spec.command
 
 
 @pytest.mark.parametrize("name", ["polyaxon-hub", "ffdl-host", "marathon-host", "skypilot-pool"])

@@ -72,3 +72,18 @@ def test_the_variable_port_is_left_out_because_fairlot_sets_it() -> None:
     text = "type: service\nenv: {PORT: 8000, A: 1}\ncommands: [serve]\nport: 8000\nresources: {gpu: 'RTX 4090'}\n"
     (work,) = convert(text).works
     assert (work.spec["variables"], work.spec["port"]) == ({"A": "1"}, 8000)
+
+
+def test_mpirun_of_dstack_finds_the_workers_of_an_mpi_job() -> None:
+    text = (
+        "type: task\nnodes: 2\nresources: {gpu: 8}\nimage: example.org/nccl\ncommands:\n"
+        "- |\n  if [ $DSTACK_NODE_RANK -eq 0 ]; then\n"
+        "    mpirun --hostfile $DSTACK_MPI_HOSTFILE -n $DSTACK_GPUS_NUM ./all\n"
+        "  else\n    sleep infinity\n  fi\n"
+    )
+    (work,) = convert(text).works
+    assert (work.spec["launch"], work.spec["workers"]) == ("mpi", 2)
+    for line in ("DSTACK_NODE_RANK=0", "DSTACK_GPUS_NUM=16", 'DSTACK_MPI_HOSTFILE="$FAIRLOT_HOSTFILE"'):
+        assert f"export {line}\n" in work.spec["command"]
+    (alone,) = convert(text.replace("nodes: 2", "nodes: 1")).works
+    assert "launch" not in alone.spec

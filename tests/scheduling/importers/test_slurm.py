@@ -267,6 +267,12 @@ def test_srun_starts_the_tasks_of_each_worker(tmp_path: Path) -> None:
     assert sorted(run(spec, tmp_path, rank=1).splitlines()) == ["2 0 1 4 0,1", "3 1 1 4 2,3"]
 
 
+def test_mpirun_of_a_script_may_name_the_file_of_hosts_that_it_writes() -> None:
+    body = "scontrol show hostnames > hosts\nmpirun --hostfile hosts -np 4 ./a.out"
+    assert spec_of("-N 2 --gpus-per-node=2", body)["launch"] == "mpi"
+    assert "other hosts" in refusals(converted("-N 2 --gpus-per-node=2", "mpirun -H node1,node2 ./a.out"))
+
+
 def test_srun_gives_each_task_the_gpus_that_its_own_options_ask_for(tmp_path: Path) -> None:
     body = (
         "srun -n 2 --gpus-per-task=a100:1 --export=ALL,MODE=quick sh -c 'echo $MODE $CUDA_VISIBLE_DEVICES"
