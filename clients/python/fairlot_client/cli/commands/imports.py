@@ -64,8 +64,8 @@ def show_result(found: Any, *, specifications: bool) -> None:
             size = described(work["options"])
             talk(f"{work['name']} is a sweep of {size}. Create it with --submit.")
         elif work["kind"] == "pipeline":
-            size = len(work["options"]["pipeline"]["steps"])
-            talk(f"{work['name']} is a pipeline of {size} steps. Create it with --submit.")
+            steps = plural(len(work["options"]["pipeline"]["steps"]), "step")
+            talk(f"{work['name']} is a pipeline of {steps}. Create it with --submit.")
     click.echo("---\n".join(work["yaml"] for work in found["works"]), nl=False)
 
 
