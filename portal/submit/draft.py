@@ -27,6 +27,7 @@ from scheduling.jobs.preflight import Preflight, preflight
 from scheduling.jobs.proposals import Proposals, proposals_of
 from scheduling.jobs.resources import ONLY_IN_CONTAINERS
 from scheduling.models import Cluster, CodeUpload, Secret, Volume
+from scheduling.spec.code import DIGEST
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.spec.refused_values import by_top_field
 
@@ -328,7 +329,7 @@ class Draft:
         """Returns a copy that names the job files of its upload, which is among `uploads`, where it lacks a command."""
         if self.fields.command.strip() or not self.fields.code_upload or "command" not in self.problems:
             return self
-        files = foreign_files_of(uploads.filter(digest=self.fields.code_upload))
+        files = foreign_files_of(with_digest(uploads, self.fields.code_upload))
         if not files:
             return self
         names = " or ".join(one.name for one in files[:2])
@@ -381,7 +382,7 @@ class Draft:
             return self.taking(position).checked_for(user)
         if asked and asked.startswith(FILE):
             uploads = CodeUpload.objects.visible_to(user)
-            files = foreign_files_of(uploads.filter(digest=self.fields.code_upload))
+            files = foreign_files_of(with_digest(uploads, self.fields.code_upload))
             file = next((one for one in files if one.path == asked.removeprefix(FILE)), None)
             return (self.with_foreign_file(file) if file else self.use_form()).checked_for(user)
         match asked:
@@ -450,8 +451,13 @@ def _chosen(choices: Sequence[T], pk: str) -> T | None:
 
 def _proposals(uploads: QuerySet[CodeUpload], digest: str, sent: str = "") -> Proposals:
     """Returns what the upload with this digest proposes; nothing if it is not among `uploads`."""
-    content = uploads.filter(digest=digest).values_list("content", flat=True).first()
+    content = with_digest(uploads, digest).values_list("content", flat=True).first()
     return Proposals() if content is None else proposals_of(bytes(content), sent)
+
+
+def with_digest(uploads: QuerySet[CodeUpload], digest: str) -> QuerySet[CodeUpload]:
+    """Returns those of the uploads that have this digest; none if the text, which the user sent, is no digest."""
+    return uploads.filter(digest=digest) if DIGEST.fullmatch(digest) else uploads.none()
 
 
 def foreign_files_of(uploads: QuerySet[CodeUpload]) -> list[ForeignFile]:

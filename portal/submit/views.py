@@ -16,7 +16,7 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.core.numbers import read_key, read_whole
 from accounting.core.texts import one_line
 from portal.submit.data import references, secret_list, secret_rows, volume_list
-from portal.submit.draft import Choices, Draft, example, foreign_files_of, has_example
+from portal.submit.draft import Choices, Draft, example, foreign_files_of, has_example, with_digest
 from portal.submit.fields import Fields
 from portal.submit.keeping import DO, asked_draft, keep_form
 from portal.submit.kept import draft_of
@@ -29,7 +29,6 @@ from scheduling.models import Draft as KeptDraft
 from scheduling.models import Job, Pipeline
 from scheduling.pipelines.actions import create_pipeline
 from scheduling.pipelines.definition import ONLY_STEP, Definition
-from scheduling.spec.code import DIGEST
 from scheduling.spec.differences import differences
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -225,10 +224,9 @@ def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:
     parts."""
     known = {name for name, _ in choices.generations}
     draft = draft.naming_files(choices.uploads)
-    digest = draft.fields.code_upload
-    uploads = choices.uploads.filter(digest=digest)
+    uploads = with_digest(choices.uploads, draft.fields.code_upload)
     return {
-        "upload": uploads.first() if DIGEST.fullmatch(digest) else None,
+        "upload": uploads.first(),
         "foreign_files": lambda: foreign_files_of(uploads),  # only pages that show the upload read it
         "code_bounds": bounds(),
         "volume_list": volume_list(draft.fields.volumes, choices.volumes),

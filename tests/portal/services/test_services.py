@@ -107,6 +107,12 @@ def test_without_a_script_form_and_yaml_follow_each_other(bob: Client) -> None:
     assert Service.objects.count() == 1
 
 
+def test_a_digest_that_is_none_is_no_upload(scene: Scene, bob: Client) -> None:
+    """The database refuses NUL, so such a text must not reach a query."""
+    response = bob.post(f"{page_of(scene.service)}update/", posted(code_upload="\0", do="form"))
+    assert response.status_code in (200, 422)
+
+
 def test_an_update_makes_a_revision_and_the_page_shows_what_changed(scene: Scene, bob: Client) -> None:
     page = page_of(scene.service)
     assert 'value="supernova-api"' in text_of(bob.get(f"{page}update/"))
