@@ -54,9 +54,11 @@ def call(scene: Scene):
 def test_an_app_is_created_read_changed_scaled_and_deleted(scene: Scene, call) -> None:
     made = call("post", "/v2/apps", APP)
     assert made.status_code == 201, made.content
-    assert {"field": "constraints", "fate": "dropped", "text": "Fairlot chooses the nodes."} in made.json()[
-        "fairlot"
-    ]["report"]
+    assert {
+        "field": "constraints[0]",
+        "fate": "dropped",
+        "text": "Fairlot chooses the nodes.",
+    } in made.json()["fairlot"]["report"]
     app = call("get", "/v2/apps//vision/chat").json()["app"]
     assert app["id"] == "/vision-chat"
     same = ("instances", "gpus", "env", "labels", "portDefinitions")
