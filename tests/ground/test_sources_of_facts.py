@@ -20,6 +20,8 @@ OF_THE_TRAIL = {
     "accounting/models/audit.py",
     "portal/administration/team.py",
     "portal/administration/trail.py",
+    "portal/administration/trail_search.py",
+    "portal/api/audit/schemas.py",
     "portal/reservations/views.py",
 }
 
