@@ -75,7 +75,7 @@ def _names(links: Sequence[Link]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for link in links:
         plain = re.sub(r"[^a-z0-9]+", "-", link.name.lower()).strip("-")
-        if not plain[:1].isalpha() or re.fullmatch(r"job-\d+", plain):
+        if not plain[:1].isalpha() or re.fullmatch(r"job-\d+", plain, re.ASCII):
             plain = f"step-{plain}".strip("-")
         name, number = plain[:LONGEST].strip("-"), 1
         while name in found.values():

@@ -49,16 +49,18 @@ KEY_IN_URL = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 LEAST_TOKEN, LEAST_PASSWORD = 8, 1
-SCHEME = re.compile(r"(?:Basic|Bearer|Token|Digest|ApiKey)\s+(\S+)", re.IGNORECASE)
+SCHEME = re.compile(r"(?:Basic|Bearer|Token|Digest|ApiKey)\s+(\S+)", re.IGNORECASE | re.ASCII)
 IN_JSON = re.compile(r"\\?\"([A-Za-z_][\w-]{0,60})\\?\"\s{0,9}:\s{0,9}\\?\"([^\"\\\n]{1,400})", re.ASCII)
 OF_DOCKER = {"auth", "identitytoken"}
-NETRC = re.compile(r"\bmachine\s{1,9}\S{1,200}\s{1,9}login\s{1,9}\S{1,200}\s{1,9}password\s{1,9}(\S{1,200})")
+NETRC = re.compile(
+    r"\bmachine\s{1,9}\S{1,200}\s{1,9}login\s{1,9}\S{1,200}\s{1,9}password\s{1,9}(\S{1,200})", re.ASCII
+)
 PLACEHOLDER = re.compile(
     r"|<.*|\[.*\]|\{.*\}|\$.*|%.*%|x{3,}|\*{2,}|\.{3,}|…|null|none|true|false|empty|dummy|fake|unused|change[_-]?me.*|todo"
     r"|\d{1,6}|(?:your|my|insert|enter|replace|put|add|no|not)[-_ ].*|.*[-_ ](?:here|goes[-_ ]here|required|needed)",
     re.IGNORECASE | re.ASCII,
 )  # fmt: skip
-SWITCH = re.compile(r"|true|false|yes|no|on|off|none|null|\d{1,4}", re.IGNORECASE)
+SWITCH = re.compile(r"|true|false|yes|no|on|off|none|null|\d{1,4}", re.IGNORECASE | re.ASCII)
 PATH = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:)?[/\\][\w./\\+-]*", re.ASCII)
 RANDOM = re.compile(
     r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[\w+/=.~:-]{8,}|(?=.*[a-z][A-Z])[A-Za-z0-9+/=]{8,}", re.ASCII

@@ -128,7 +128,7 @@ def _passwords(program: str, word: str, following: str, words: list[str]) -> Ite
     elif program in REGISTRIES:
         if "login" in words:
             yield from _values(("-p", "--password"), word, following)
-    elif word.startswith("-p") and not re.fullmatch(r"-p[\d:]*|-port.*", word):
+    elif word.startswith("-p") and not re.fullmatch(r"-p[\d:]*|-port.*", word, re.ASCII):
         yield word[2:]
 
 

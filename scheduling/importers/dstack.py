@@ -194,7 +194,7 @@ def _repos(fields: Fields, draft: JobDraft) -> None:
             item = Fields(one, path, fields.document, fields.report)
             address, ref = item.text("url"), item.text("hash") or item.text("branch")
         else:
-            address, ref = re.sub(r"(?<=\w):[/~][^/].*$", "", fields.written(path, one)), ""
+            address, ref = re.sub(r"(?<=\w):[/~][^/].*$", "", fields.written(path, one), flags=re.ASCII), ""
         if address and not address.startswith((".", "/", "~")):
             put_git(draft, address, path, ref=ref)
         else:

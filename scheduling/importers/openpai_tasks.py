@@ -120,7 +120,7 @@ def needs_roles(script: str, name: str, count: int) -> bool:
     """Returns whether a script of a job with one task role asks for the addresses of tasks other than the first."""
     return count > 1 and any(
         one == f"PAI_TASK_ROLE_{name}_HOST_LIST"
-        or ((found := re.search(rf"_{re.escape(name)}_(\d+)", one)) and int(found[1]) > 0)
+        or ((found := re.search(rf"_{re.escape(name)}_(\d+)", one, re.ASCII)) and int(found[1]) > 0)
         for one in VARIABLE.findall(script)
         if OF_TASKS.search(one)
     )

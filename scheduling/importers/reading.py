@@ -31,9 +31,9 @@ TAGS = {"str", "int", "float", "bool", "null", "map", "seq", "set", "!"}
 SIMPLE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 LONGEST_KEY = 300
 # In a text that cannot be read: a key of the outermost mapping, and how often reading goes on at one.
-TOP_KEY = re.compile(r"^[A-Za-z_\"'][^\n:#]{0,100}:(?=\s|$)", re.MULTILINE)
+TOP_KEY = re.compile(r"^[A-Za-z_\"'][^\n:#]{0,100}:(?=\s|$)", re.MULTILINE | re.ASCII)
 MOST_RESUMPTIONS = 20
-BETWEEN_DOCUMENTS = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+BETWEEN_DOCUMENTS = re.compile(r"^---(?=\s|$)", re.MULTILINE | re.ASCII)
 TEMPLATE = re.compile(r"\{\{.{0,300}?\}\}|\{%.{0,300}?%\}|<%.{0,300}?%>", re.DOTALL)
 LINE_OF_TEMPLATE = re.compile(rf"^[ \t]*(?:{TEMPLATE.pattern})[ \t]*$", re.DOTALL | re.MULTILINE)
 PLAIN_TEMPLATE = re.compile(
