@@ -73,7 +73,7 @@ def metrics(request: UserRequest, pk: int) -> HttpResponse:
     by_step = {"step": True, "time": False}.get(axis)
     context["axis_asked"] = axis if by_step is not None else ""
     if others:
-        context |= _compared([shown, *others], by_step=by_step)
+        context |= compared([shown, *others], by_step=by_step)
     else:
         context |= _of_one(request, shown, context["last"], by_step=by_step)
     return render_page(request, "jobs/metrics.html", context)
@@ -149,12 +149,17 @@ def _by_step(axis: StepAxis) -> dict[str, Any]:
     }
 
 
-def _compared(jobs: Sequence[Job], *, by_step: bool | None) -> dict[str, Any]:
+def compared(
+    jobs: Sequence[Job], *, by_step: bool | None = None, labels: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Returns the template context of charts with a line for each of at most MOST_JOBS jobs. `labels` are the names of
+    the lines; by default those of the jobs."""
     origins = {job.pk: job.first_started_at or job.created_at for job in jobs}
     found, by_step = _read(jobs, by_step=by_step, origins=origins)
     steps = shared(found)
     shown = steps[1] if steps and by_step else found
-    lines = [(f"#{job.pk} {job.name}", shown[job.pk]) for job in jobs if job.pk in shown]
+    labels = labels or [f"#{job.pk} {job.name}" for job in jobs]
+    lines = [(label, shown[job.pk]) for label, job in zip(labels, jobs, strict=True) if job.pk in shown]
     charts = draw_compared(lines)
     context = {
         "charts": charts if charts.groups else None,

@@ -3,7 +3,7 @@ portal/sweeps/editing.py."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -18,9 +18,11 @@ from portal.fragments import render_page
 from portal.reports.formats.answers import csv_answer
 from portal.sorting import Sorting
 from portal.sweeps.chart import draw
+from portal.sweeps.curves import curves_of
 from portal.sweeps.detail import causes_of, cost_of, waiting_of
 from portal.sweeps.listing import label_of
 from portal.user_request import UserRequest
+from scheduling.metrics.reading import latest_of
 from scheduling.models import Sweep, SweepMember
 from scheduling.spec.job_spec import dump_stored
 from scheduling.sweeps.actions import cancel_sweep, run_failed_again
@@ -52,6 +54,8 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
     metrics = _metrics_of(shown)
     best = best_of(shown)
     causes = causes_of(shown, page)
+    active = [one for one in page if one.state == SweepMember.State.ACTIVE and one.job_id]
+    latest = latest_of([one.job_id for one in active if one.job_id]) if active else {}
     context = {
         "sweep": shown,
         "chip": label_of(shown),
@@ -61,8 +65,8 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
         "page": page,
         "parameters": [(f"{PARAMETER}{name}", name) for name in shown.names],
         "metrics": [(f"{METRIC}{name}", name) for name in metrics],
-        "hidden_metrics": len(shown.metric_names) - len(metrics),
-        "rows": [_row(shown, member, metrics, causes) for member in page],
+        "hidden_metrics": len({*shown.metric_names} - {*metrics}),
+        "rows": [_row(shown, member, metrics, causes, latest) for member in page],
         "has_causes": any(causes.values()),
         "waiting": waiting_of(shown, request.user),
         "cost": cost_of(shown, request.user),
@@ -70,6 +74,7 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
         "best": best,
         "best_value": _metric_text(best.metrics[shown.metric]) if best else "",
         "chart": draw(shown),
+        "curves": curves_of(shown),
         "yaml": dump_stored(shown.spec),
         "may_change": Sweep.objects.changeable_by(request.user).filter(pk=pk).exists(),
         "may_run_failed": "failed" in shown.counts
@@ -119,7 +124,7 @@ def sorting_of(shown: Sweep) -> Sorting:
     }
     keys = (
         *(f"{PARAMETER}{name}" for name in shown.names),
-        *(f"{METRIC}{name}" for name in shown.metric_names),
+        *(f"{METRIC}{name}" for name in {shown.metric: None, **dict.fromkeys(shown.metric_names)} if name),
     )
     columns |= {key: (expression_of(key),) for key in keys}
     usual = "index"
@@ -132,22 +137,30 @@ def _metrics_of(shown: Sweep) -> list[str]:
     """Returns the metrics that the table shows: first the one by which members are compared, which stands beside the
     state, so that a phone shows it.
 
-    Programs often print their parameters too. Those have a column already."""
-    first = [shown.metric] if shown.metric in shown.metric_names else []
+    It is shown also before a member has ended, for the values of those at work. Programs often print their parameters
+    too. Those have a column already.
+    """
+    first = [shown.metric] if shown.metric else []
     others = (name for name in shown.metric_names if name != shown.metric and name not in shown.names)
     return [*first, *others][:MOST_METRICS]
 
 
-def _row(shown: Sweep, member: SweepMember, metrics: list[str], causes: dict[int, str]) -> dict[str, Any]:
+def _row(
+    shown: Sweep,
+    member: SweepMember,
+    metrics: list[str],
+    causes: Mapping[int, str],
+    latest: Mapping[int, Mapping[str, float]],
+) -> dict[str, Any]:
+    """Returns a row of the table. `latest` has the metrics of the members at work, by job."""
     tone, icon = MEMBER_STATES[member.state]
+    values = latest.get(member.job_id or 0, member.metrics)
     return {
         "member": member,
         "chip": (member.get_state_display(), tone, icon),
         "cause": causes.get(member.index, ""),
         "parameters": [text_of(member.parameters[name]) for name in shown.names],
-        "metrics": [
-            _metric_text(member.metrics[name]) if name in member.metrics else "–" for name in metrics
-        ],
+        "metrics": [_metric_text(values[name]) if name in values else "–" for name in metrics],
     }
 
 

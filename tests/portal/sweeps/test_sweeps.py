@@ -18,19 +18,22 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from hypothesis import given
 
+from accounting.core.clock import now_from_database
 from accounting.models import Generation, Membership
 from portal.models import Scope
 from portal.submit.fields import Fields, digest
 from portal.sweeps.chart import HEIGHT, Scale, draw
+from portal.sweeps.curves import curves_of
 from portal.sweeps.texts import read_parameters, read_value, write_parameters
 from portal.tokens.actions import create_token
 from scheduling.backends.local.files import JobFiles
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.jobs.explain import explain
-from scheduling.models import Cluster, Job, JobForecast, Sweep, SweepMember
+from scheduling.models import Cluster, Job, JobForecast, MetricStream, Sweep, SweepMember
 from scheduling.spec.job_spec import SpecError
 from scheduling.sweeps.parameters import Parameters, text_of
 from tests.make import membership, user
+from tests.portal.jobs.test_metrics import record
 from tests.portal.scene import Scene
 from tests.scheduling.sweeps.test_parameters import DESCRIPTIONS
 from tests.scheduling.swept import LR, array, make, spec, step
@@ -371,6 +374,43 @@ def test_more_members_and_sweeps_need_no_more_queries(scene: Scene, bob: Client)
     large = make(scene.world, array(10_000))
     assert [queries("/sweeps/"), queries(f"/sweeps/{large.pk}/?page=100")] == few
     assert few[1] <= 14
+
+
+def test_members_at_work_show_their_latest_metrics_and_their_curves(scene: Scene, bob: Client) -> None:
+    sweep = step(make(scene.world, LR, metric="loss", spec=spec(name="tune")))
+    first, second = sweep.jobs.order_by("sweep_index")[:2]
+    began = now_from_database() - timedelta(minutes=5)
+    Job.objects.filter(pk__in=[first.pk, second.pk]).update(
+        state="running", first_started_at=began, first_generation=scene.people.v100
+    )
+    page = f"/sweeps/{sweep.pk}/"
+    html = text_of_page(bob.get(page))
+    assert "loss over time" not in html
+    record(first, MetricStream.Source.OUTPUT, {"loss": [2.0, 1.5, 1.25], "lr": [0.1] * 3})
+    record(second, MetricStream.Source.EVENTS, {"loss": [3.0, 2.5]})
+    html = bob.get(page).content.decode()
+    cells = re.findall(r'<tr id="member-([01])".*?<td class="number">([^<]*)</td>', html, re.DOTALL)
+    assert cells == [("0", "1.25"), ("1", "2.5")]
+    curves = html.split('id="curves"')[1].split("</section>")[0]
+    assert "loss over time" in curves
+    assert curves.count("<path") >= 2
+    assert "0: lr" in curves
+    assert bob.get(f"{page}?sort=m.loss").status_code == 200
+
+
+def test_the_curves_are_those_of_the_best_and_of_members_at_work(scene: Scene) -> None:
+    sweep = ended(scene, 12)
+    assert curves_of(sweep) is None, "no values over time are kept"
+    for job in sweep.jobs.all():
+        record(job, MetricStream.Source.OUTPUT, {"loss": [2.0, 1.0], "other": [1.0, 1.0]})
+    sweep.members.filter(index__in=[0, 1]).update(state="active")
+    sweep.jobs.update(first_started_at=sweep.created_at, first_generation=scene.people.v100)
+    found = curves_of(sweep)
+    assert found is not None
+    assert [panel.title for panel in found["panels"]] == ["loss"]
+    labels = [line.label.partition(":")[0] for line in found["panels"][0].lines]
+    assert labels == ["10", "9", "8", "0", "1", "7"], "member 11 failed"
+    assert curves_of(make(scene.world, LR)) is None, "without a metric"
 
 
 # --- the chart -----------------------------------------------------------------------------------
