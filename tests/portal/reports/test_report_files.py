@@ -181,7 +181,7 @@ def test_the_trade_book_tells_rounds_apart_that_are_seconds_apart(full: Scene, b
 def test_each_page_says_what_it_calls_owed(full: Scene, browser_of) -> None:
     olga = browser_of(full.people.olga)
     share = olga.get("/share/?team=astro").content.decode()
-    assert "“Owed now” is the GPU time that the next rounds will repay" in share
+    assert "“Balance now” is what the scheduler repays in the next rounds" in share
     assert 'href="/usage/fairness/"' in share
     fairness = olga.get(f"/usage/fairness/?{WIDE}").content.decode()
     assert "shows how much GPU time the next rounds will repay" in fairness
