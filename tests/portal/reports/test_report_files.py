@@ -184,7 +184,7 @@ def test_each_page_says_what_it_calls_owed(full: Scene, browser_of) -> None:
     assert "“Balance now” is what the scheduler repays in the next rounds" in share
     assert 'href="/usage/fairness/"' in share
     fairness = olga.get(f"/usage/fairness/?{WIDE}").content.decode()
-    assert "shows how much GPU time the next rounds will repay" in fairness
+    assert "shows the balance: how much of it the next rounds repay" in fairness
 
 
 def test_numbers_that_name_something_stand_as_they_are() -> None:

@@ -72,6 +72,7 @@ REWORDED = {
     f"k1 is being drained: fans; {AGAIN}": f"k1 is being drained: fans; {NOW_AGAIN}",
     f"Its frozen processes are gone; {AGAIN}": f"The frozen processes of the job have ended; {NOW_AGAIN}",
     "Ended: api has 1 replica now": "Ended: the service api now has 1 replica",
+    "worker 0 exited with 3": "Failed: worker 0 exited with 3",
     "Ended, as the trace tells": "Ended, according to the imported trace",
     "Given up after 3 starts in a row that failed or did not last": (
         "Fairlot gave up after 3 consecutive attempts that failed to start or lasted less than a minute"
