@@ -171,10 +171,11 @@ def latest_of(jobs: Sequence[int]) -> dict[int, dict[str, float]]:
     last = MetricSample.objects.filter(stream=OuterRef("pk")).order_by("level", "-number").values("values")
     streams = MetricStream.objects.filter(job__in=jobs).exclude(source=MetricStream.Source.MACHINE)
     found: dict[int, dict[str, float]] = {}
-    for stream in streams.annotate(last=ArraySubquery(last[:LATEST])).order_by("pk"):
-        values = found.setdefault(stream.job_id, {})
-        for window in reversed(stream.last):
-            values |= {stream.names[int(place)]: restored(value).last for place, value in window.items()}
+    rows = streams.annotate(last=ArraySubquery(last[:LATEST])).order_by("pk")
+    for job, names, windows in rows.values_list("job_id", "names", "last"):
+        values = found.setdefault(job, {})
+        for window in reversed(windows):
+            values |= {names[int(place)]: restored(value).last for place, value in window.items()}
     return found
 
 
