@@ -281,7 +281,7 @@ class Explainer:
                     f" are owed more GPU time.{self._owed(job)}{self._held_by_own(job)}"
                 )
             case Reason.OWN_JOBS_AHEAD:
-                return f"{_go_first(self._ahead(job))}.{self._owed(job)}{self._held_by_own(job)}"
+                return f"{_go_first(*self._ahead(job))}.{self._owed(job)}{self._held_by_own(job)}"
             case Reason.FRAGMENTED:
                 free, gpu_types = self._free_count(job), self._kinds(job)
                 return (
@@ -380,13 +380,17 @@ class Explainer:
         away = [node for node in self.accepted(job) if node.state != Node.State.READY]
         return ", ".join(f"{node.name} ({node.get_state_display().lower()})" for node in away) or "its nodes"
 
-    def _ahead(self, job: Job) -> int:
+    def _ahead(self, job: Job) -> tuple[int, int]:
+        """Returns the number of jobs of the same owner that go first, and how many of them hold GPUs now."""
         own = Job.objects.filter(
             cluster=self.cluster, owner=job.owner_id, tenant=job.tenant_id, preemptible=False
         ).unfinished()
         before = {} if job.pk is None else {"pk__lt": job.pk}  # a job that is not submitted yet comes last
         first = models.Q(priority__gt=job.priority) | models.Q(priority=job.priority, **before)
-        return own.filter(first).count()
+        found = own.filter(first).aggregate(
+            all=models.Count("pk"), holding=models.Count("pk", filter=models.Q(state__in=Job.HOLDING))
+        )
+        return found["all"], found["holding"]
 
     def _owed(self, job: Job) -> str:
         owed, _ = self._balance(job)
@@ -527,8 +531,15 @@ def _starts_again(job: Job, reason: Reason) -> str:
     return f"The last {attempts} of the job failed to start or lasted less than a minute; Fairlot tries again soon."
 
 
-def _go_first(count: int) -> str:
-    return "1 job of the same owner goes first" if count == 1 else f"{count} jobs of the same owner go first"
+def _go_first(count: int, holding: int) -> str:
+    """Returns how many jobs of the same owner go first, and how many of them hold GPUs, as text.
+
+    The place in the queue counts only those that wait.
+    """
+    first = "1 job of the same owner goes first" if count == 1 else f"{count} jobs of the same owner go first"
+    if not holding or count == holding == 1:
+        return f"{first}, and runs now" if holding else first
+    return f"{first}; {'all' if holding == count else holding} of them run{'s' if holding == 1 else ''} now"
 
 
 def _wants(job: Job) -> str:

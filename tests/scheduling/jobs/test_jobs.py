@@ -291,7 +291,7 @@ def test_preflight_says_how_long_not_and_whose_jobs_go_first() -> None:
         r"The job is expected to start (in .+ to|within) .+; 8 of 10 such forecasts should hold\.",
         found.sentences[0],
     )
-    assert found.sentences[1] == "3 jobs of the same owner go first."
+    assert found.sentences[1] == "3 jobs of the same owner go first; 1 of them runs now."
     assert found.expected_start_seconds is not None
     earliest, latest = found.expected_start_seconds
     assert 0 <= earliest < latest
