@@ -180,7 +180,7 @@ def test_editing_shows_what_is_and_changes_it(scene: Scene, bob: Client) -> None
     html = text_of(bob.get(page))
     assert 'value="0 0 1 1 *"' in html
     assert 'value="supernova-yearly"' in html
-    assert bob.post(page, posted()).status_code == 302
+    assert "The schedule nightly has been changed." in text_of(bob.post(page, posted(), follow=True))
     scene.schedule.refresh_from_db()
     assert (scene.schedule.name, scene.schedule.expression) == ("nightly", "30 2 * * *")
 
