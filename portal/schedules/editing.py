@@ -119,7 +119,7 @@ def _posted(request: UserRequest, schedule: Schedule | None) -> HttpResponse:
         try:
             if schedule:
                 change_schedule(actor=request.user, schedule=schedule, spec=spec, **where)
-                messages.success(request, f"The schedule {schedule.name} has been changed.")
+                messages.success(request, f"The schedule {spec.name} has been changed.")
             else:
                 tenant, key = draft.tenant, draft.request_key
                 schedule = create_schedule(
