@@ -5,6 +5,7 @@ Each change of data is one row, which is written in the transaction of the chang
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
@@ -63,6 +64,7 @@ class AuditFilter:
     - `target`: words, or their beginnings, in the name of the changed object, or a part of the name of its team. So
       the name of a team also finds changes of its members, limits and work.
     - `text`: words, or their beginnings, in the names and in the values before and after the change.
+    - `or_verbs`: verbs whose events match `text` too, because people know what was done by words that have it.
     - `since` (included) and `until` (excluded): when the change was made.
     """
 
@@ -70,6 +72,7 @@ class AuditFilter:
     verb: str = ""
     target: str = ""
     text: str = ""
+    or_verbs: Sequence[str] = ()
     since: datetime | None = None
     until: datetime | None = None
 
@@ -103,7 +106,7 @@ class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
             teams = list(Tenant.objects.filter(name__icontains=wanted.target).values_list("pk", flat=True))
             found = found.filter(Q(words=words) | Q(tenant__in=teams))
         if (words := words_query(wanted.text)) is not None:
-            found = found.filter(words=words)
+            found = found.filter(Q(words=words) | Q(verb__in=wanted.or_verbs))
         return found
 
 

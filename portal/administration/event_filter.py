@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from accounting.core.wording import unknown_choice
 from accounting.models.audit import AuditEventQuerySet, AuditFilter
-from portal.administration.verbs import WORK, Kind, verbs_of
+from portal.administration.verbs import WORK, Kind, said_by, verbs_of
 from portal.reports.periods import Query, read_date, read_zone
 
 NO_WORK, ALL = "", "all"
@@ -76,6 +76,7 @@ class EventFilter:
                 verb=self.verb,
                 target=self.target,
                 text=self.text,
+                or_verbs=said_by(self.text),
                 since=_midnight(self.first, self.zone),
                 until=_midnight(self.last and self.last + timedelta(days=1), self.zone),
             )

@@ -212,6 +212,16 @@ def verbs_of(kinds: Iterable[str]) -> list[str]:
     return [verb for kind in kinds for verb in WORDS[Kind(kind)]]
 
 
+def said_by(text: str) -> list[str]:
+    """Returns the verbs in whose words each word of `text` begins a word, such as "price.set" for "price"."""
+    wanted = text.lower().split()
+    return [
+        verb
+        for verb, words in _ALL.items()
+        if wanted and all(any(one.startswith(word) for one in words.lower().split()) for word in wanted)
+    ]
+
+
 def choices(verbs: Iterable[str]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Returns the options of a select of actions in groups by kind: the kind's label with verbs and their words.
 

@@ -66,6 +66,7 @@ def test_a_team_finds_the_changes_of_its_members(changed: Cast) -> None:
         ("q=fa", ["node.drain"]),  # the beginning of a word
         ("q=python", ["job.submit"]),  # after a line break
         ("q=it's", ["job.submit"]),
+        ("q=drained+node", ["node.drain"]),  # what was done, in words
         ("q=fan+python", []),  # each word must be there
         ("target=fan", []),  # a word of the values, not of the object's name
         ("target=a1", ["node.drain"]),
