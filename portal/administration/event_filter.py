@@ -25,7 +25,7 @@ class EventFilter:
     actor: str = ""  # a part of the user name
     verb: str = ""
     target: str = ""  # words in the object's name, or a part of the name of its team
-    text: str = ""  # words in names and values
+    text: str = ""  # words in names and values, or in what was done
     first: date | None = None
     last: date | None = None
     zone: tzinfo = field(default_factory=timezone.get_current_timezone)

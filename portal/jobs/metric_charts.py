@@ -133,20 +133,24 @@ def draw(metrics: JobMetrics) -> Charts:
     return charts
 
 
-def draw_compared(jobs: Sequence[tuple[str, JobMetrics]]) -> Charts:
+def draw_compared(jobs: Sequence[tuple[str, JobMetrics]], *, only: str = "") -> Charts:
     """Returns the charts of several jobs, each a pair (label, metrics), with a line for each job in each panel.
 
-    All axes must begin with the start of the job and have windows of the same length.
+    All axes must begin with the start of the job and have windows of the same length. With `only`, draws only the
+    number of this name that the programs report.
     """
     charts = Charts(max((metrics.count for _, metrics in jobs), default=0))
     over = jobs[0][1].over if jobs else TIME
-    for source, title in ((MACHINE, "Measured by the cluster"), *TITLES.items()):
+    sources = TITLES if only else {MACHINE: "Measured by the cluster", **TITLES}
+    for source, title in sources.items():
         panels = []
         names = list(
             dict.fromkeys(one.metric for _, metrics in jobs for one in metrics.series if one.source == source)
         )
         if source == MACHINE:
             names = [name for name in KINDS if name in names]
+        if only:
+            names = [name for name in names if name == only]
         for name in names[:MOST_PANELS]:
             lines = [(label, _sum(metrics.named(name, source))) for label, metrics in jobs]
             kind = KINDS.get(name) if source == MACHINE else None

@@ -150,17 +150,17 @@ def _by_step(axis: StepAxis) -> dict[str, Any]:
 
 
 def compared(
-    jobs: Sequence[Job], *, by_step: bool | None = None, labels: Sequence[str] = ()
+    jobs: Sequence[Job], *, by_step: bool | None = None, labels: Sequence[str] = (), only: str = ""
 ) -> dict[str, Any]:
     """Returns the template context of charts with a line for each of at most MOST_JOBS jobs. `labels` are the names of
-    the lines; by default those of the jobs."""
+    the lines, by default those of the jobs; `only` is the name of the one number to draw."""
     origins = {job.pk: job.first_started_at or job.created_at for job in jobs}
     found, by_step = _read(jobs, by_step=by_step, origins=origins)
     steps = shared(found)
     shown = steps[1] if steps and by_step else found
     labels = labels or [f"#{job.pk} {job.name}" for job in jobs]
     lines = [(label, shown[job.pk]) for label, job in zip(labels, jobs, strict=True) if job.pk in shown]
-    charts = draw_compared(lines)
+    charts = draw_compared(lines, only=only)
     context = {
         "charts": charts if charts.groups else None,
         "is_compared": True,

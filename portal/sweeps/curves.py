@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from portal.jobs.metric_charts import TITLES
 from portal.jobs.metrics import MOST_JOBS, compared
 from scheduling.models import Sweep, SweepMember
 from scheduling.sweeps.parameters import text_of
@@ -21,14 +20,8 @@ def curves_of(sweep: Sweep) -> dict[str, Any] | None:
     jobs = [member.job for member in members if member.job]
     if not jobs:
         return None
-    context = compared(jobs, labels=[_label(sweep, member) for member in members])
-    if context["charts"] is None:
-        return None
-    wanted = {f"{source}-{sweep.metric}" for source in TITLES}
-    context["panels"] = [
-        panel for _, panels in context["charts"].groups for panel in panels if panel.key in wanted
-    ]
-    return context if context["panels"] else None
+    context = compared(jobs, labels=[_label(sweep, member) for member in members], only=sweep.metric)
+    return context if context["charts"] else None
 
 
 def _members_of(sweep: Sweep) -> Sequence[SweepMember]:

@@ -150,15 +150,8 @@ def announce_failed_revision(service: Service, revision: ServiceRevision, said: 
 
     `said`: why, and what follows. `rollout`: the number of the rollout. Each rollout is announced once.
     """
-    announce(
-        EventKind.SERVICE_FAILED,
-        f"service:{service.pk}:failed:{rollout}",
-        tenant=service.tenant,
-        concerns=sorted({service.owner_id, revision.author_id}),
-        title=f"Revision {revision.number} of the service {quoted(service)} failed",
-        text=f"{said}.",
-        path=f"/services/{service.pk}/",
-    )
+    title = f"Revision {revision.number} of the service {quoted(service)} failed"
+    _announce_failure(service, revision, f"failed:{rollout}", title=title, text=f"{said}.")
 
 
 def announce_crash_loop(service: Service, revision: ServiceRevision, said: str, *, at: datetime) -> None:
@@ -166,13 +159,22 @@ def announce_crash_loop(service: Service, revision: ServiceRevision, said: str, 
 
     `said`: which, and how they end. `at`: the time, because this is announced again on later days.
     """
+    title = f"Replicas of the service {quoted(service)} end again and again"
+    text = f"{said}. Fairlot goes on replacing it, every five minutes at most."
+    _announce_failure(service, revision, f"crashes:{at.isoformat()}", title=title, text=text)
+
+
+def _announce_failure(
+    service: Service, revision: ServiceRevision, key: str, *, title: str, text: str
+) -> None:
+    """Announces a failure to the owner of a service and to the author of its revision, once for each `key`."""
     announce(
         EventKind.SERVICE_FAILED,
-        f"service:{service.pk}:crashes:{at.isoformat()}",
+        f"service:{service.pk}:{key}",
         tenant=service.tenant,
         concerns=sorted({service.owner_id, revision.author_id}),
-        title=f"Replicas of the service {quoted(service)} end again and again",
-        text=f"{said}. Fairlot goes on replacing it, every five minutes at most.",
+        title=title,
+        text=text,
         path=f"/services/{service.pk}/",
     )
 

@@ -537,8 +537,10 @@ def _go_first(count: int, holding: int) -> str:
     The place in the queue counts only those that wait.
     """
     first = "1 job of the same owner goes first" if count == 1 else f"{count} jobs of the same owner go first"
-    if not holding or count == holding == 1:
-        return f"{first}, and runs now" if holding else first
+    if not holding:
+        return first
+    if count == 1:
+        return f"{first}, and runs now"
     return f"{first}; {'all' if holding == count else holding} of them run{'s' if holding == 1 else ''} now"
 
 

@@ -407,8 +407,9 @@ def test_the_curves_are_those_of_the_best_and_of_members_at_work(scene: Scene) -
     sweep.jobs.update(first_started_at=sweep.created_at, first_generation=scene.people.v100)
     found = curves_of(sweep)
     assert found is not None
-    assert [panel.title for panel in found["panels"]] == ["loss"]
-    labels = [line.label.partition(":")[0] for line in found["panels"][0].lines]
+    panels = [panel for _, some in found["charts"].groups for panel in some]
+    assert [panel.title for panel in panels] == ["loss"]
+    labels = [line.label.partition(":")[0] for line in panels[0].lines]
     assert labels == ["10", "9", "8", "0", "1", "7"], "member 11 failed"
     assert curves_of(make(scene.world, LR)) is None, "without a metric"
 
