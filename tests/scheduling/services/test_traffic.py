@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from accounting.core.clock import now_from_database
 from scheduling.backends.summaries import WINDOW
-from scheduling.metrics.rolling import begin_of, number_at
+from scheduling.metrics.rolling import LEVELS, begin_of, number_at
 from scheduling.models import Service, TrafficSample, TrafficStream
 from scheduling.retention import remove_metrics
 from scheduling.services.actions import create_service, remove_service
@@ -139,24 +139,41 @@ def test_one_report_may_have_a_window_twice_and_services_that_do_not_exist(servi
     assert TrafficStream.objects.count() == 1
 
 
-def test_rolled_up_traffic_adds_up_to_the_same_and_refuses_what_comes_too_late(service: Service) -> None:
-    now = number_at(now_from_database(), WINDOW)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(later=st.integers(0, LEVELS[-1].seconds // WINDOW))
+def test_rolled_up_traffic_adds_up_to_the_same_and_refuses_what_comes_too_late(
+    service: Service, later: int
+) -> None:
+    """It does not matter where in a window of any level the newest report is."""
+    TrafficStream.objects.all().delete()
+    now = number_at(now_from_database(), WINDOW) + later
+    # Of each level two finest windows that the same window of the level contains.
+    longs = [level.seconds // WINDOW for level in LEVELS]
+    old = [
+        (now - ago) // long * long
+        for long, ago in zip(longs[1:], (500, 6 * 3600, 30 * 8640, 80 * 8640), strict=True)
+    ]
+    numbers = [now, now - 1, *(number + further for number in old for further in (0, 1))]
     for source in ("a", "b"):
-        for ago in (0, 1, 500, 501, 6 * 3600, 30 * 24 * 360, 80 * 24 * 360):
-            note_traffic(
-                source=source, reports=[Report(service.pk, now - ago, traffic_of([(Outcome.OK, 0.05)]))]
-            )
+        note_traffic(
+            source=source,
+            reports=[Report(service.pk, number, traffic_of([(Outcome.OK, 0.05)])) for number in numbers],
+        )
+
+    def count() -> int:
+        begins, ends = begin_of(now - 89 * 8640, WINDOW), begin_of(now + 1, WINDOW)
+        return read_traffic(service, begins=begins, ends=ends).whole.requests
+
     assert list(traffic_to_roll().values_list("pk", flat=True)) == [service.pk]
     roll_up_metrics()
-    levels = TrafficSample.objects.order_by("level").values_list("level", "requests", "source")
+    levels = TrafficSample.objects.order_by("level").values_list("level", "requests")
     # Two processes in each of the two finest windows; one sample of both processes in each older window.
-    assert [one[0] for one in levels] == [0, 0, 0, 0, 1, 2, 3, 4]
-    assert [one[1] for one in levels if one[0]] == [4, 2, 2, 2]
-    assert whole_of(service).requests == 14
+    assert list(levels) == [*[(0, 1)] * 4, (1, 4), (2, 4), (3, 4), (4, 4)]
+    assert count() == 20
     assert roll_up_traffic(service_id=service.pk) == 0, "again"
     assert not traffic_to_roll().exists()
-    note_traffic(source="c", reports=[Report(service.pk, now - 500, traffic_of([(Outcome.OK, 1.0)]))])
-    assert whole_of(service).requests == 14
+    note_traffic(source="c", reports=[Report(service.pk, old[0], traffic_of([(Outcome.OK, 1.0)]))])
+    assert count() == 20
     assert roll_up_traffic(service_id=10**9) == 0
 
 
