@@ -1,7 +1,7 @@
 """Converts the parameters of a sweep to lines of text, and back.
 
 - grid: `lr = 0.1, 0.01`
-- random: `lr = log_uniform(1e-5, 0.1)` or `opt = choice(adam, sgd)`
+- random: `lr = log_uniform(1e-5, 0.1)` or `opt = choice(adam, sgd)`; scheduling/sweeps/distributions.py reads these
 - list: CSV, whose first line has the names
 """
 
@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
-import re
 from collections.abc import Sequence
-from typing import Any
 
 from scheduling.spec.job_spec import SpecError
-from scheduling.spec.members import LARGEST, MOST_MEMBERS
+from scheduling.spec.members import MOST_MEMBERS
+from scheduling.sweeps.distributions import read_cells, read_distribution, read_value
 from scheduling.sweeps.parameters import (
     ARRAY,
     DISTRIBUTIONS,
@@ -28,18 +25,15 @@ from scheduling.sweeps.parameters import (
     text_of,
 )
 
-NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-CALL = re.compile(r"(?P<name>[a-z_]+) *\((?P<given>.*)\)", re.DOTALL)
-
 
 def read_parameters(kind: str, text: str, *, count: int | None, seed: int | None) -> Parameters:
     """Returns the parameters that the text describes. Raises SpecError, for the field `parameters`, if it cannot be
     read."""
     match kind:
         case "grid":
-            return Parameters(GRID, grid={name: _cells(given) for name, given in _lines(text)})
+            return Parameters(GRID, grid={name: read_cells(given) for name, given in _lines(text)})
         case "random":
-            drawn = {name: _distribution(name, given) for name, given in _lines(text)}
+            drawn = {name: read_distribution(name, given) for name, given in _lines(text)}
             return Parameters(RANDOM, random=drawn, count=count, seed=seed)
         case "list":
             return Parameters(LIST, rows=_rows(text))
@@ -66,18 +60,6 @@ def write_parameters(parameters: Parameters) -> str:
     return ""
 
 
-def read_value(text: str) -> Value:
-    """Returns the number that the text is in JSON's notation, otherwise the text itself.
-
-    A text such as 3.10, which the number would change to 3.1, stays a text: it may be a version.
-    """
-    if NUMBER.fullmatch(text):
-        number: int | float = json.loads(text) if len(text) <= 30 else math.inf
-        if abs(number) <= LARGEST and (text_of(number) == text or "e" in text.lower()):
-            return number
-    return text
-
-
 def _lines(text: str) -> list[tuple[str, str]]:
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -90,31 +72,6 @@ def _lines(text: str) -> list[tuple[str, str]]:
             raise SpecError({"parameters": f"line {number} names {name} a second time"})
         found[name] = given
     return list(found.items())
-
-
-def _cells(text: str) -> list[Value]:
-    try:
-        [cells] = csv.reader([text], skipinitialspace=True)
-    except csv.Error as error:
-        raise SpecError({"parameters": f"must be values with commas between them: {error}"}) from None
-    return [read_value(cell.strip()) for cell in cells]
-
-
-def _distribution(name: str, text: str) -> dict[str, Any]:
-    found = CALL.fullmatch(text)
-    kind = found["name"] if found else ""
-    if found is None or kind not in DISTRIBUTIONS:
-        raise SpecError(
-            {
-                "parameters": f"{name} must be uniform(low, high), log_uniform(low, high), int(low, high) or choice(…)"
-            }
-        )
-    cells = _cells(found["given"])
-    if kind == "choice":
-        return {"distribution": kind, "values": cells}
-    if len(cells) != 2:
-        raise SpecError({"parameters": f"{name}: {kind} needs two numbers, such as {kind}(1, 10)"})
-    return {"distribution": kind, "low": cells[0], "high": cells[1]}
 
 
 def _rows(text: str) -> list[dict[str, Value]]:

@@ -146,7 +146,7 @@ def test_a_sweep_is_previewed_created_listed_and_cancelled(scene: Scene, fairlot
     [
         (["--count", 3], {"kind": "array", "count": 3}),
         (
-            ["--random", "lr=log_uniform:1e-5:0.1", "--random", "o=choice:a:b", "--count", 2, "--seed", 7],
+            ["--random", "lr=loguniform(1e-5, 0.1)", "--random", "o=choice:a:b", "--count", 2, "--seed", 7],
             {
                 "kind": "random",
                 "random": {

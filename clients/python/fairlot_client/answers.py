@@ -1715,7 +1715,7 @@ class SweepParameters(TypedDict):
 
     kind: Literal["grid", "random", "list", "array"]
     grid: NotRequired[dict[str, list[Any]]]
-    random: NotRequired[dict[str, dict[str, Any]]]
+    random: NotRequired[dict[str, dict[str, Any] | str]]
     rows: NotRequired[list[dict[str, Any]]]
     count: NotRequired[int | None]
     seed: NotRequired[int | None]

@@ -23,6 +23,7 @@ from portal.user_request import ApiRequest
 from scheduling.models import Sweep, SweepMember
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.sweeps.actions import Rules, cancel_sweep, create_sweep, preview_sweep, run_failed_again
+from scheduling.sweeps.distributions import read_distribution
 from scheduling.sweeps.estimate import estimate_sweep
 from scheduling.sweeps.parameters import LARGEST_SEED, RANDOM, Parameters
 from scheduling.sweeps.tables import best_of, csv_of
@@ -154,7 +155,8 @@ def _estimate(user: User, new: schemas.NewSweepPreview, spec: JobSpec, members: 
 
 
 def _parameters(new: schemas.SweepParameters) -> Parameters:
-    given = Parameters(**new.dict())
+    drawn = {name: read_distribution(name, how) for name, how in new.random.items()}
+    given = Parameters(**new.dict() | {"random": drawn})
     if given.kind == RANDOM and given.seed is None:
         return replace(given, seed=secrets.randbelow(LARGEST_SEED + 1))
     return given

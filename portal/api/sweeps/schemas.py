@@ -36,11 +36,12 @@ class SweepParameters(Schema):
         "member, and `array` has members that differ only in their index."
     )
     grid: dict[str, list[Any]] = Field({}, description="Values by parameter, for `grid`.")
-    random: dict[str, dict[str, Any]] = Field(
+    random: dict[str, dict[str, Any] | str] = Field(
         {},
         description="Distributions by parameter, for `random`. Each is one of "
         '`{"distribution": "uniform", "low": 0, "high": 1}`, the same with `log_uniform` or `int`, and '
-        '`{"distribution": "choice", "values": ["a", "b"]}`.',
+        '`{"distribution": "choice", "values": ["a", "b"]}`; or a text, such as `log_uniform(1e-5, 0.1)` or '
+        "`choice(a, b)`.",
     )
     rows: list[dict[str, Any]] = Field(
         [],

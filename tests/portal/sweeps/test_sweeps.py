@@ -24,13 +24,14 @@ from portal.models import Scope
 from portal.submit.fields import Fields, digest
 from portal.sweeps.chart import HEIGHT, Scale, draw
 from portal.sweeps.curves import curves_of
-from portal.sweeps.texts import read_parameters, read_value, write_parameters
+from portal.sweeps.texts import read_parameters, write_parameters
 from portal.tokens.actions import create_token
 from scheduling.backends.local.files import JobFiles
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.jobs.explain import explain
 from scheduling.models import Cluster, Job, JobForecast, MetricStream, Sweep, SweepMember
 from scheduling.spec.job_spec import SpecError
+from scheduling.sweeps.distributions import read_value
 from scheduling.sweeps.parameters import Parameters, text_of
 from tests.make import membership, user
 from tests.portal.jobs.test_metrics import record

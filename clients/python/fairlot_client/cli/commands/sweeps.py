@@ -76,7 +76,8 @@ def sweep() -> None:
     "--random",
     type=PAIR,
     multiple=True,
-    help="Distribution of a parameter: lr=log_uniform:1e-5:0.1, depth=int:2:8, or opt=choice:sgd:adam.",
+    help="Distribution of a parameter: lr=log_uniform:1e-5:0.1, depth=int:2:8, or opt=choice:sgd:adam. In quotes, also "
+    "as the form writes it: 'lr=log_uniform(1e-5, 0.1)'.",
 )
 @click.option("--list", "rows", type=click.File(), help="CSV file with a column for each parameter.")
 @click.option("--count", type=int, help="Number of random members, or of members without parameters.")
@@ -161,8 +162,7 @@ def parameters_of(
             "grid": {name: [value_of(one) for one in text.split(",")] for name, text in grid},
         }
     if random:
-        drawn = {name: distribution_of(name, text) for name, text in random}
-        return {"kind": "random", "random": drawn, "count": count, "seed": seed}
+        return {"kind": "random", "random": dict(random), "count": count, "seed": seed}
     if rows:
         read = csv.DictReader(rows)
         return {
@@ -174,16 +174,6 @@ def parameters_of(
             "Give the parameters: --grid, --random, --list, or only --count for equal members."
         )
     return {"kind": "array", "count": count}
-
-
-def distribution_of(name: str, text: str) -> dict[str, Any]:
-    kind, *values = text.split(":")
-    if kind == "choice":
-        return {"distribution": kind, "values": [value_of(one) for one in values]}
-    if len(values) != 2:
-        raise click.UsageError(f"--random {name}: write {kind or 'uniform'}:LOW:HIGH, or choice:A:B:C.")
-    low, high = (value_of(one) for one in values)
-    return {"distribution": kind, "low": low, "high": high}
 
 
 def value_of(text: str) -> Any:
