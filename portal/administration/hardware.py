@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.conf import settings
 from django.db.models import Count, Prefetch
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting import actions
 from accounting.core.clock import now_from_database
+from accounting.core.wording import to_the_minute
 from accounting.models import Generation, Price
 from portal.access import permitted, posted_from
 from portal.forms.fields import Exact, Moment, Text, Whole
@@ -84,9 +88,18 @@ def set_price(request: UserRequest, pk: int) -> HttpResponse:
         request,
         PriceForm(generation, request),
         lambda values: actions.set_price(actor=request.user, generation=generation, **values),
-        done=f"The price of the GPU type {generation.name} has been saved.",
+        done=lambda values: _price_saved(generation, values["since"]),
         to=("admin_generations",),
         page=_generations,
+    )
+
+
+def _price_saved(generation: Generation, since: datetime | None) -> str:
+    if since is None or since <= now_from_database():
+        return f"The price of the GPU type {generation.name} has been saved."
+    return (
+        f"The price of the GPU type {generation.name} is planned from {to_the_minute(timezone.localtime(since))}. "
+        "Until then, Remove in its row takes it back."
     )
 
 

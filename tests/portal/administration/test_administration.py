@@ -25,6 +25,7 @@ from scheduling.draining.actions import drain_node
 from scheduling.jobs.secrets import create_secret
 from scheduling.models import Cluster, IdleRule, Node
 from tests import make
+from tests.portal.reading import tables_on
 from tests.portal.scene import Scene
 from tests.waiting import PATIENCE
 
@@ -486,6 +487,25 @@ def test_a_manager_weighs_the_own_members_only(scene: Scene, browser_of) -> None
             got = browser_of(user).post(f"/team/{slug}/members/{charlies.pk}/change/", form)
             assert got.status_code == 404
     assert alice.post(f"/team/astro/members/{charlies.pk}/change/", {"tickets": "1"}).status_code == 404
+
+
+def test_a_price_for_later_is_said_to_be_planned_beside_its_removal(scene: Scene, place, browser_of) -> None:
+    ada, a100 = browser_of(scene.people.ada), place["a100"]
+    later = {"per_gpu_hour": "4.5", "since": "2100-12-01T00:00"}
+    shown = ada.post(f"/admin/generations/{a100}/price/", later, follow=True).content.decode()
+    assert "The price of the GPU type A100 is planned from 1 December 2100, 00:00 UTC." in shown
+    html = ada.get("/admin/generations/").content.decode()
+    (cells,) = [
+        row
+        for table in tables_on(html).values()
+        for row in table
+        if "1 Dec 2100" in row[0] and "no end" in row[0]
+    ]
+    assert "planned from 1 Dec 2100" in cells[0]
+    assert "Remove" in cells[0]
+    now = {"per_gpu_hour": "4.5", "since": ""}
+    shown = ada.post(f"/admin/generations/{a100}/price/", now, follow=True).content.decode()
+    assert "The price of the GPU type A100 has been saved." in shown
 
 
 def test_the_trail_reads_as_people_write_and_leads_to_what_was_changed(scene, place, browser_of) -> None:
