@@ -15,6 +15,7 @@ from django.http import HttpRequest
 from accounting.core import wording
 from accounting.core.clock import now_from_database
 from portal.account import lockout
+from portal.account.sign_ins import record_failure
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class LoginForm(AuthenticationForm):
         if not username or not password:
             return super().clean()
         try:
-            cleaned: dict[str, Any] = count_attempt(self.request, username, super().clean)
+            cleaned: dict[str, Any] = count_attempt(self.request, username, super().clean, what="sign-in")
         except TooManyTries as error:
             self.minutes = error.minutes
             raise
@@ -51,7 +52,9 @@ class OwnPasswordForm(PasswordChangeForm):
         self.request = request
 
     def clean_old_password(self) -> str:
-        old: str = count_attempt(self.request, self.user.get_username(), super().clean_old_password)
+        old: str = count_attempt(
+            self.request, self.user.get_username(), super().clean_old_password, what="change of the password"
+        )
         return old
 
     def save(self, commit: bool = True) -> Any:
@@ -69,7 +72,7 @@ class TooManyTries(ValidationError):
         super().__init__(f"Too many wrong passwords. Try again in {wording.counted(self.minutes, 'minute')}.")
 
 
-def count_attempt(request: HttpRequest, username: str, check: Callable[[], T]) -> T:
+def count_attempt(request: HttpRequest, username: str, check: Callable[[], T], *, what: str) -> T:
     """Counts one attempt to enter a password, calls `check`, and returns the result of `check`.
 
     `check` raises ValidationError for a wrong password. A failed attempt is one of three cases:
@@ -77,13 +80,17 @@ def count_attempt(request: HttpRequest, username: str, check: Callable[[], T]) -
     - The limit was already reached: raises TooManyTries, without calling `check`.
     - The password is wrong, and this attempt reaches the limit: raises TooManyTries.
     - The password is wrong, and further attempts are allowed: raises the ValidationError of `check`.
+
+    Failures are written to the audit trail; `what` says for what the password was asked.
     """
     tried = lockout.begin(request, username)
     if tried.is_refused:
+        record_failure(request=request, tried=tried, what=what)
         raise TooManyTries(tried.ends)
     try:
         result = check()
     except ValidationError:
+        record_failure(request=request, tried=tried, what=what)
         if tried.is_last:
             raise TooManyTries(tried.ends) from None
         raise

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Self
@@ -66,6 +66,8 @@ class Try:
     is_refused: bool
     is_last: bool  # whether the next attempt is refused if this password is wrong
     ends: datetime  # end of the window; from then on, attempts are accepted again
+    failures: int  # attempts for this user in the window, including this one: in all networks, or in the known browser
+    is_news: bool  # whether the audit trail gets this attempt if it fails
 
     @classmethod
     def judged(cls, where: tuple[str, str, str], most: int, counter: tuple[int, datetime]) -> Self:
@@ -78,7 +80,16 @@ class Try:
         failures, since = counter
         if failures == most + 1:
             logger.warning("too many wrong passwords from %s", where[1])
-        return cls(*where, failures > most, failures >= most, since + WINDOW)
+        is_news = failures in {most, most + 1} or _is_power_of_ten(failures)
+        return cls(*where, failures > most, failures >= most, since + WINDOW, failures, is_news)
+
+    def among(self, failures: int) -> Self:
+        """Returns this attempt as one of `failures` attempts for the user in all networks.
+
+        An attack from many networks could lock each of them, so the trail does not get these locks.
+        """
+        is_news = (self.is_last and failures <= MANY_OF_USER) or _is_power_of_ten(failures)
+        return replace(self, failures=failures, is_news=is_news)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +120,16 @@ def begin(request: HttpRequest, username: str) -> Try:
         # several rows takes the network's row before the row of the user in this network, so that no two deadlock.
         whole = tried(MOST_OF_NETWORK, _count(network=network))
         if whole.is_refused:
-            return whole
+            return replace(whole, is_news=False)  # it counts names, and few of them are users'
         is_attacked = _row(username=username).filter(_IS_CURRENT, failures__gt=MANY_OF_USER).exists()
         own = tried(
             1 if is_attacked else MOST_OF_USER_AND_NETWORK, _count(username=username, network=network)
         )
         if own.is_refused:
             _row(network=network).update(failures=F("failures") - 1)
-            return own
-        _count(username=username)
-        return own
+            return replace(own, is_news=own.is_news and not is_attacked)
+        of_user, _ = _count(username=username)
+        return own.among(of_user)
 
 
 def forget(tried: Try) -> None:
@@ -272,6 +283,10 @@ def _take_back(tried: Try, most: int | None) -> None:
         for counter in (own, *others):
             counter.update(failures=Greatest(F("failures") - taken, 0))
         own.filter(failures=0).delete()
+
+
+def _is_power_of_ten(number: int) -> bool:
+    return str(number).rstrip("0") == "1"
 
 
 def _row(*, username: str = "", network: str = "", browser: str = "") -> QuerySet[PasswordTries]:

@@ -7,7 +7,7 @@ from zoneinfo import available_timezones
 
 from django.contrib import messages
 from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.views import LoginView, PasswordChangeView
+from django.contrib.auth.views import LoginView, LogoutView, PasswordChangeView
 from django.forms import RadioSelect
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -18,6 +18,7 @@ from accounting.actions import set_preferences
 from accounting.models import User
 from portal.account import lockout
 from portal.account.forms import LoginForm, OwnPasswordForm
+from portal.account.sign_ins import sign_in, sign_out
 from portal.forms.fields import Choice, Text
 from portal.forms.form import Form, Values
 from portal.forms.posting import act_on, show
@@ -33,8 +34,10 @@ class Login(LoginView):
     authentication_form = LoginForm
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        answer = super().form_valid(form)
-        lockout.remember_browser(self.request, answer, form.get_user().get_username())
+        user: User = form.get_user()
+        sign_in(request=self.request, user=user)
+        answer = redirect(self.get_success_url())
+        lockout.remember_browser(self.request, answer, user.get_username())
         return answer
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
@@ -43,6 +46,14 @@ class Login(LoginView):
         answer = render(self.request, "registration/locked.html", {"minutes": form.minutes}, status=429)
         answer["Retry-After"] = str(form.minutes * 60)
         return answer
+
+
+class Logout(LogoutView):
+    """Ends the login session."""
+
+    def post(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponse:
+        sign_out(request=request)
+        return super().post(request, *args, **named)
 
 
 class PasswordChange(PasswordChangeView):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from django.contrib import messages
-from django.contrib.auth import login
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -17,6 +16,7 @@ from accounting.actions.invitations import find_invitation, join_with_new_accoun
 from accounting.actions.users import Credentials
 from accounting.models import Invitation, Tenant, User
 from portal.account import lockout
+from portal.account.sign_ins import sign_in
 from portal.administration.place import INVITATIONS, Place, of_team, posted_to, show_part
 from portal.forms.form import Form
 from portal.forms.membership import InvitationForm
@@ -117,7 +117,7 @@ def _join(request: HttpRequest, found: Invitation, token: str) -> HttpResponse:
     if not act_on(form, act):
         return _page(request, found, form)
     person: User = made[0].user
-    login(request, person)
+    sign_in(request=request, user=person)
     messages.success(
         request, f"Your account {person.get_username()} is a member of the team {found.tenant.name}."
     )
