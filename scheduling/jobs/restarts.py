@@ -19,8 +19,7 @@ class Continuation:
 def continuation_of(job: Job) -> Continuation:
     """Returns how the job goes on after a suspension.
 
-    Fairlot knows the checkpoints of a job only if its spec has a `checkpoint`, and local clusters alone report from
-    which one an attempt resumed.
+    Fairlot knows the checkpoints of a job only if its spec has a `checkpoint`.
     """
     pattern, cluster = job.spec.get("checkpoint"), job.cluster
     freezes = cluster.freezes and not (cluster.slicing == Cluster.Slicing.AUTO and pattern)
@@ -38,6 +37,6 @@ def continuation_of(job: Job) -> Continuation:
     resumed = JobEvent.objects.filter(job=job, code=EventCode.RESUMED).order_by("-pk").first()
     if resumed is not None:
         return Continuation(f"{said} Attempt {resumed.epoch} resumed from {resumed.detail['checkpoint']}.")
-    if job.epoch > 1 and job.cluster.backend == Cluster.Backend.LOCAL:
+    if job.epoch > 1:
         return Continuation(f"{said} No attempt has found a complete one yet.", True)
     return Continuation(said)

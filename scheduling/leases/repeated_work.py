@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from accounting.core.wording import counted, number
 from accounting.models import NotificationEvent
 from scheduling.core.announcing import announce_warning
-from scheduling.models import Cluster, Job, JobEvent, Lease
+from scheduling.models import Job, JobEvent, Lease
 from scheduling.models.event_codes import EventCode
 
 # So many attempts must have been repeated, each at least by this part of its time. Programs that save now and then lose
@@ -68,10 +68,13 @@ def repeated_work_of(job: Job) -> RepeatedWork | None:
     leases = list(Lease.objects.filter(job=job).order_by("epoch").select_related("generation").only(*_ONLY))
     if found := repeated_work(leases):
         return found
-    may_find = job.spec.get("checkpoint") and job.cluster.backend == Cluster.Backend.LOCAL
     ended = Lease.End.STOPPED, Lease.End.LOST
     ran = [one for one in leases if one.end_reason in ended and one.running_from]
-    if not may_find or len(ran) < LEAST_ATTEMPTS or any(one.first_steps is not None for one in leases):
+    if (
+        not job.spec.get("checkpoint")
+        or len(ran) < LEAST_ATTEMPTS
+        or any(one.first_steps is not None for one in leases)
+    ):
         return None
     if leases[-1].running_from is None:  # whether it finds a checkpoint is not known yet
         return None

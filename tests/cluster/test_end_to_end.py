@@ -107,7 +107,9 @@ def test_a_job_runs_in_containers_is_suspended_moves_and_is_billed(
     expect(chip(bob.page, "Succeeded")).to_be_visible()
     shown = lines.all_text_contents()
     assert shown == raw_log(bob.page)
-    check_the_training(shown, steps=STEPS)
+    check_the_training([line for line in shown if not line.startswith("Fairlot: ")], steps=STEPS)
+    events = bob.get(f"jobs/{job}/events?limit=200")["items"]
+    assert [one["text"] for one in events if one["code"] == "resumed"][:1] == ["Resumed from digits.npz"]
     check_the_bill(bob, job)
 
 
@@ -130,6 +132,8 @@ def submit(bob: Person) -> int:
     page.get_by_label("Name", exact=True).fill("digits: in a container")
     page.get_by_label("Command", exact=True).fill(TRAIN.format(steps=STEPS, pace=PACE))
     page.get_by_label("GPUs per worker", exact=True).fill("4")
+    page.locator("#advanced > summary").click()
+    page.get_by_label("Checkpoint pattern", exact=True).fill("digits.npz")
     page.get_by_role("button", name="Submit job").click()
     expect(page).to_have_url(re.compile(r"/jobs/\d+/$"))
     return int(page.url.rstrip("/").rsplit("/", 1)[1])

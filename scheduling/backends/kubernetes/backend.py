@@ -62,7 +62,7 @@ from scheduling.backends.kubernetes.orders import (
     delete_pod,
 )
 from scheduling.backends.kubernetes.podgroups import PodGroups
-from scheduling.backends.kubernetes.preparation import with_requirements, with_resume
+from scheduling.backends.kubernetes.preparation import resume_report, with_requirements, with_resume
 from scheduling.backends.kubernetes.probes import NameTaken
 from scheduling.backends.kubernetes.reader_pods import NoReader, NotReachable, Reader, Readers
 from scheduling.backends.kubernetes.reflector import Mirror, Reflector
@@ -217,6 +217,7 @@ class KubernetesBackend:
             raise BackendError(
                 "the files of earlier jobs cannot be read, because this cluster has no claim for checkpoints"
             )
+        report = resume_report(gang)
         gang = with_code(with_requirements(with_resume(mpi.with_keys(gang))))
         pod = objects.Pod(
             image=gang.environment_name,
@@ -234,6 +235,7 @@ class KubernetesBackend:
             inputs=gang.inputs,
             container=gang.container,
             bounds=gang.bounds,
+            resume_report=report,
         )
         nodes = [worker.node for worker in sorted(gang.workers, key=lambda worker: worker.rank)]
         attempt = objects.Attempt(

@@ -372,6 +372,7 @@ class ClusterCache:
             steps_age=now - progress[2] if progress else None,
             ready_age=now - gang.ready if gang.ready is not None else None,
             address=status.address,
+            resumed_from=status.resumed_from,
         )
 
     def _adopt_orphans(self) -> None:

@@ -23,6 +23,7 @@ KILLED_BY = {
     139: "{worker} was killed by SIGSEGV",
     143: "{worker} was ended by SIGTERM",
 }
+LONGEST_NAME = 255  # characters of the name of a checkpoint
 # Types of Job conditions that mean that the outcome is decided.
 ENDING = ("FailureTarget", "SuccessCriteriaMet", "Failed", "Complete")
 # Describes why the cluster removed a pod, by the reason of the pod's condition DisruptionTarget.
@@ -53,6 +54,7 @@ class GangStatus:
     message: str = ""
     ready_since: datetime | None = None
     address: str = ""
+    resumed_from: str = ""  # the checkpoint that the leader's init container has named
 
 
 def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
@@ -60,6 +62,11 @@ def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
 
     `pods` must contain all pods of Fairlot's job, also those of an earlier Kubernetes Job of the same name.
     """
+    status = _status_of_job(job, pods)
+    return status and replace(status, resumed_from=_resumed_from(objects.of_attempt(job, pods)))
+
+
+def _status_of_job(job: Object, pods: Sequence[Object]) -> GangStatus | None:
     annotations = job["metadata"]["annotations"]
     if objects.LEASE not in annotations:
         return None
@@ -97,12 +104,13 @@ def bare_pod_status(pod: Object) -> GangStatus:
     """Returns the status of a gang that runs as a bare pod: one pod without a Job, for one lease."""
     annotations = pod["metadata"]["annotations"]
     lease = objects.job_id_of(pod), objects.epoch_of(pod), UUID(annotations[objects.LEASE])
-    ran = _all_ran_since([pod], 1)
+    ran, resumed = _all_ran_since([pod], 1), _resumed_from([pod])
     if not objects.has_ended(pod):
         ready, address = probes.ready_since([pod])
-        return GangStatus(*lease, *_alive(pod, [pod], ran), ready_since=ready, address=address)
+        alive = _alive(pod, [pod], ran)
+        return GangStatus(*lease, *alive, ready_since=ready, address=address, resumed_from=resumed)
     end, code, message = _how_it_ended(pod)
-    return GangStatus(*lease, Phase.ENDED, _last([pod]), ran, end, code, message)
+    return GangStatus(*lease, Phase.ENDED, _last([pod]), ran, end, code, message, resumed_from=resumed)
 
 
 def vanished_pod_status(status: GangStatus, pod: Object) -> GangStatus:
@@ -202,7 +210,7 @@ def because(end: End, message: str) -> str:
 def start_obstacle(pods: Sequence[Object]) -> str:
     """Explains to users why the pods cannot start. Returns "" if nothing prevents their start."""
     for pod in pods:
-        for status in pod.get("status", {}).get("containerStatuses", ()):
+        for status in _of_all_containers(pod):
             waiting = status.get("state", {}).get("waiting", {})
             reason, said = waiting.get("reason", ""), waiting.get("message", "")
             if reason in IMAGE_TROUBLE:
@@ -285,6 +293,22 @@ def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
     return max(began.values()) if len(began) == workers else None
 
 
+def _of_all_containers(pod: Object) -> list[Object]:
+    """Returns the statuses of the pod's containers, those of init containers first."""
+    status = pod.get("status", {})
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+
+
+def _resumed_from(pods: Sequence[Object]) -> str:
+    """Returns the checkpoint that the leader's init container has named in its termination message; otherwise ""."""
+    for pod in filter(objects.is_leader, pods):
+        for status in pod.get("status", {}).get("initContainerStatuses", ()):
+            if status["name"] == objects.RESUME:
+                named = status.get("state", {}).get("terminated", {}).get("message", "")
+                return named if len(named) <= LONGEST_NAME and named.isprintable() else ""
+    return ""
+
+
 def _last(pods: Sequence[Object]) -> datetime | None:
     """Returns the latest time at which a container of these pods ended; None if no container has ended."""
     ends = [
@@ -303,7 +327,7 @@ def _why_failed(job: Object, pods: Sequence[Object], failed: Object) -> tuple[in
     the pod's status. If no pod shows the reason, the message comes from `failed`.
     """
     for pod in sorted(pods, key=lambda pod: str(_last([pod]))):
-        for status in pod.get("status", {}).get("containerStatuses", ()):
+        for status in _of_all_containers(pod):
             ended = status.get("state", {}).get("terminated")
             if ended and ended.get("exitCode"):
                 code = int(ended["exitCode"])

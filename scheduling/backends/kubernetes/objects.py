@@ -73,6 +73,7 @@ TOMBSTONE_SECONDS = 24 * 3600
 INPUTS = "/inputs"  # below it, a folder for each earlier job whose files the pod may read
 CHECKPOINTS, SHARED_MEMORY = "/checkpoint", "/dev/shm"  # noqa: S108
 RANK = "FAIRLOT_RANK"
+RESUME = "resume"  # name of the init container that names the checkpoint from which the attempt resumes
 # The activeDeadlineSeconds of a pod that must end: the smallest allowed value, which no other client would set.
 OVER = 1
 
@@ -131,6 +132,7 @@ class Pod:
     container: Container = DEFAULT_CONTAINER
     part: Part | None = None  # None: the gang has no roles
     bounds: Bounds | None = None  # None: the gang has a fixed number of workers
+    resume_report: Sequence[str] = ()  # command of the init container RESUME; empty: no such container
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,24 +293,38 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "schedulingGates": [{"name": GATE}] if workers > 1 or pod.part else [],
+        **({"initContainers": [_resume_container(job_id, pod)]} if pod.resume_report else {}),
         "containers": [
             {
-                "name": "main",
-                "image": pod.image,
-                "command": [escape_dollars(part) for part in _command(pod)],
+                **_container("main", pod, _command(pod), gpus=pod.gpus),
                 "env": _environment(job_id, pod, workers),
                 "volumeMounts": [*(mount for mount, _ in volumes), *_inputs(pod)],
-                "resources": _resources(pod),
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {"drop": ["ALL"]},
-                },
-                **_container_settings(pod.container),
                 **probes.of_container(pod.endpoint),
             }
         ],
         "volumes": [volume for _, volume in volumes],
         **secret_objects.pulling(name, pod.secrets),
+    }
+
+
+def _container(name: str, pod: Pod, command: Sequence[str], *, gpus: int) -> Object:
+    """Returns the fields that all containers of the pod have."""
+    return {
+        "name": name,
+        "image": pod.image,
+        "command": [escape_dollars(part) for part in command],
+        "resources": _resources(pod, gpus),
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        **_container_settings(pod.container),
+    }
+
+
+def _resume_container(job_id: int, pod: Pod) -> Object:
+    """Returns the init container that reports from which checkpoint the attempt resumes. It only sees checkpoints."""
+    return {
+        **_container(RESUME, pod, pod.resume_report, gpus=0),
+        "env": _entries({"FAIRLOT_CHECKPOINT_DIR": CHECKPOINTS, **NO_GPUS}),
+        "volumeMounts": [_checkpoints(job_id, pod)[0] | {"readOnly": True}],
     }
 
 
@@ -322,10 +338,10 @@ def escape_dollars(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def _resources(pod: Pod) -> Object:
-    """Returns the container's resource limits and requests. Requests equal limits, so that no pod uses resources that
+def _resources(pod: Pod, gpus: int) -> Object:
+    """Returns a container's resource limits and requests. Requests equal limits, so that no pod uses resources that
     another pod requested."""
-    limits = {pod.gpu_resource: str(pod.gpus)} if pod.gpus else {}
+    limits = {pod.gpu_resource: str(gpus)} if gpus else {}
     if pod.container.cpus is not None:
         limits["cpu"] = f"{round(pod.container.cpus * 1000)}m"
     if pod.container.memory is not None:
@@ -356,17 +372,22 @@ def _volumes(job_id: int, pod: Pod, workers: int) -> list[tuple[Object, Object]]
         # The default of 64 MiB is too little for programs that load data in many processes.
         (shared, {"name": "shared-memory", "emptyDir": _in_memory(pod.container)})
     ]
+    found.append(_checkpoints(job_id, pod))
+    name = job_name(job_id, pod.part.number if pod.part else 0)
+    if workers > 1 or pod.part:
+        found.append((rendezvous.mount(), rendezvous.volume(name)))
+    return found + secret_objects.folders(name, pod.secrets) + claims.volumes(pod.mounts)
+
+
+def _checkpoints(job_id: int, pod: Pod) -> tuple[Object, Object]:
+    """Returns the entries for `volumeMounts` and `volumes` of the folder of the job's checkpoints."""
     kept: Object = {"name": "checkpoint", "mountPath": CHECKPOINTS}
     if pod.checkpoint_claim:
         kept["subPath"] = job_name(job_id)
         source: Object = {"persistentVolumeClaim": {"claimName": pod.checkpoint_claim}}
     else:
         source = {"emptyDir": {}}
-    found.append((kept, {"name": "checkpoint", **source}))
-    name = job_name(job_id, pod.part.number if pod.part else 0)
-    if workers > 1 or pod.part:
-        found.append((rendezvous.mount(), rendezvous.volume(name)))
-    return found + secret_objects.folders(name, pod.secrets) + claims.volumes(pod.mounts)
+    return kept, {"name": "checkpoint", **source}
 
 
 def _inputs(pod: Pod) -> list[Object]:
@@ -433,9 +454,7 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
     ]
     taken = {*from_annotations, *ours}
     free = {key: value for key, value in pod.environment.items() if key not in taken}
-    plain: list[Object] = [
-        {"name": key, "value": escape_dollars(value)} for key, value in (free | ours).items()
-    ]
+    plain = _entries(free | ours)
     if part and "TF_CONFIG" in part.variables:
         plain = [one for one in plain if one["name"] != "TF_CONFIG"]
         said = pod.environment.get("TF_CONFIG")
@@ -444,6 +463,10 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
         plain.append({"name": "TF_CONFIG", "value": value})
     hidden = secret_objects.variables(name, pod.secrets)
     return by_attempt + plain + [one for one in hidden if one["name"] not in taken]
+
+
+def _entries(variables: Mapping[str, str]) -> list[Object]:
+    return [{"name": name, "value": escape_dollars(value)} for name, value in variables.items()]
 
 
 def _ranks(part: Part | None) -> dict[str, str]:

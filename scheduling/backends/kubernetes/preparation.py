@@ -7,6 +7,8 @@ Python. The installation is new in each pod, as its files are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scheduling.backends.base import Gang
 from scheduling.spec.paths import UNFINISHED
 from scheduling.spec.requirements import normalised
@@ -53,10 +55,16 @@ for found in "$FAIRLOT_CHECKPOINT_DIR"/$1; do
     newest=$written FAIRLOT_RESUME_FROM=$found
 done
 export FAIRLOT_RESUME_FROM
-[ -z "$FAIRLOT_RESUME_FROM" ] || echo "Fairlot: resuming from ${FAIRLOT_RESUME_FROM##*/}"
 shift 2
 exec "$@"
 """.replace("UNFINISHED", " | ".join(f"*{ending}" for ending in UNFINISHED))
+# Say from which checkpoint the attempt resumes: to the user in the log, and to Fairlot in the message with which the
+# container ends. The latter never fails, so that no attempt fails by it.
+SAY = """
+[ -z "$FAIRLOT_RESUME_FROM" ] || echo "Fairlot: resuming from ${FAIRLOT_RESUME_FROM##*/}"
+exec "$@"
+"""
+REPORT = 'printf %s "${FAIRLOT_RESUME_FROM##*/}" >"${1:-/dev/termination-log}" || true'
 
 
 def with_requirements(gang: Gang) -> Gang:
@@ -73,5 +81,18 @@ def with_resume(gang: Gang) -> Gang:
     """
     if not gang.checkpoint:
         return gang
+    return gang.run_by(*_finding(gang), "/bin/sh", "-c", SAY, "fairlot")
+
+
+def resume_report(gang: Gang) -> Sequence[str]:
+    """Returns the command of the init container that names the checkpoint from which the attempt resumes, in its
+    termination message. Returns an empty sequence for a job that names no checkpoints.
+
+    The state of the pod keeps this message, so it is neither lost nor late, and the job's program cannot change it.
+    """
+    return (*_finding(gang), "/bin/sh", "-c", REPORT) if gang.checkpoint else ()
+
+
+def _finding(gang: Gang) -> Sequence[str]:
     name, _, marker = gang.checkpoint.partition("/")
-    return gang.run_by("/bin/sh", "-c", RESUME, "fairlot", name, marker)
+    return "/bin/sh", "-c", RESUME, "fairlot", name, marker

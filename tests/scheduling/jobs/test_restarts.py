@@ -46,15 +46,6 @@ def test_a_job_with_checkpoints_says_whether_one_was_ever_found() -> None:
     assert resumed.sentence.endswith("Attempt 3 resumed from step-5.pt.")
 
 
-def test_kubernetes_does_not_report_checkpoints_so_nothing_is_said_of_them() -> None:
-    lab = world()
-    job = again(lab, start(lab, checkpoint="step-*.pt"))
-    Cluster.objects.update(backend=Cluster.Backend.KUBERNETES)
-    found = continuation_of(Job.objects.select_related("cluster").get(pk=job.pk))
-    assert not found.needs_help
-    assert "No attempt" not in found.sentence
-
-
 def test_a_cluster_that_freezes_keeps_a_job_unless_the_job_is_elastic() -> None:
     lab = world(slicing=Cluster.Slicing.FREEZE)
     assert "frozen" in continuation_of(start(lab)).sentence

@@ -144,11 +144,6 @@ class TestFromObservations:
         job = start(lab)
         again(lab, job)
         assert repeated_work_of(again(lab, job)) is None  # it may read its own checkpoint
-        with_pattern = start(lab, checkpoint="step-*.pt")
-        again(lab, with_pattern)
-        again(lab, with_pattern)
-        Cluster.objects.update(backend=Cluster.Backend.KUBERNETES)  # which reports no checkpoints
-        assert repeated_work_of(Job.objects.select_related("cluster").get(pk=with_pattern.pk)) is None
 
     def test_each_reader_is_offered_what_they_may_do(self, lab: World) -> None:
         job, people = start(lab), lab.people

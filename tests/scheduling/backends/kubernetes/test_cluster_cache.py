@@ -14,6 +14,7 @@ from scheduling.backends.base import End, Phase
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api
 from scheduling.backends.kubernetes.cluster_cache import ClusterCache
+from scheduling.backends.kubernetes.gang_status import start_obstacle
 from scheduling.backends.kubernetes.gang_ungater import GangUngater
 from scheduling.backends.kubernetes.orders import Outcome
 
@@ -337,3 +338,54 @@ def test_a_bare_pod_with_a_foreign_deadline_was_not_stopped_by_fairlot() -> None
     view = ClusterCache()
     view.pods.replace([pod])
     assert [seen.end for seen in view.changed()] == [End.FAILED]
+
+
+def resuming(state: dict[str, Any]) -> dict[str, Any]:
+    """Returns the status of a pod's containers in which the init container is in this state."""
+    begun = (
+        {"state": {"running": {"startedAt": BEFORE}}}
+        if state.get("terminated", {}).get("exitCode") == 0
+        else {}
+    )
+    waiting = {"state": {"waiting": {"reason": "PodInitializing"}}}
+    init = {"name": objects.RESUME, "image": "example/train", "state": state}
+    return {"phase": "Pending", "initContainerStatuses": [init], "containerStatuses": [begun or waiting]}
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        ({"message": "step-5.pt"}, "step-5.pt"),
+        ({}, ""),
+        ({"message": "a\nb"}, ""),
+        ({"message": "a" * 300}, ""),
+    ],
+)
+def test_a_running_gang_says_from_which_checkpoint_its_leader_resumed(
+    said: dict[str, str], known: str
+) -> None:
+    view, _, pods = gang_that_runs()
+    found = resuming({"terminated": {"exitCode": 0, **said}})
+    view.pods.put(pods[1] | {"status": resuming({"terminated": {"exitCode": 0, "message": "other"}})})
+    view.pods.put(pods[0] | {"status": found})
+    assert [(seen.phase, seen.resumed_from) for seen in view.changed()] == [(Phase.RUNNING, known)]
+    alone = bare() | {"status": found | {"phase": "Running"}}
+    view = ClusterCache()
+    view.pods.replace([alone])
+    assert [(seen.phase, seen.resumed_from) for seen in view.changed()] == [(Phase.RUNNING, known)]
+
+
+def test_a_pod_whose_init_container_cannot_start_says_why() -> None:
+    waiting = bare() | {
+        "status": resuming({"waiting": {"reason": "ErrImagePull", "message": "no such image"}})
+    }
+    assert start_obstacle([waiting]) == "the image example/train cannot be pulled (no such image)"
+    failed = bare()
+    failed["status"] = resuming({"terminated": {"exitCode": 128, "reason": "StartError"}}) | {
+        "phase": "Failed"
+    }
+    view = ClusterCache()
+    view.pods.replace([failed])
+    [seen] = view.changed()
+    assert (seen.end, seen.exit_code) == (End.FAILED, 128)
+    assert "exited with code 128" in seen.message

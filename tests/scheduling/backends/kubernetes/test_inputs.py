@@ -30,3 +30,23 @@ def test_a_pod_mounts_the_folders_of_earlier_jobs_read_only_from_one_claim() -> 
     told = {one["name"]: one.get("value") for one in main["env"]}
     assert told["FAIRLOT_INPUT_PREPARE"] == "/inputs/prepare"
     assert told["FAIRLOT_INPUT_JOB_7"] == "/inputs/job-7"
+
+
+def test_the_container_that_names_the_checkpoint_only_reads_checkpoints_and_takes_no_more_than_the_job() -> (
+    None
+):
+    pod = objects.Pod(
+        "image", ["go"], {"TOKEN": "x"}, gpus=1, checkpoint_claim="kept", resume_report=["find", "$HOME"],
+        container=objects.Container(cpus=2, memory=1 << 30),
+    )  # fmt: skip
+    spec = objects.new_pod(42, pod, owner="us", attempt=objects.Attempt(1, "t", "A100", ["node"]))["spec"]
+    [first], [main] = spec["initContainers"], spec["containers"]
+    assert first["command"] == ["find", "$$HOME"]
+    folder = {"name": "checkpoint", "mountPath": "/checkpoint", "subPath": objects.job_name(42)}
+    assert first["volumeMounts"] == [folder | {"readOnly": True}]
+    assert {one["name"]: one["value"] for one in first["env"]} == {
+        "FAIRLOT_CHECKPOINT_DIR": "/checkpoint",
+        **objects.NO_GPUS,
+    }
+    assert main["resources"]["limits"] == first["resources"]["limits"] | {objects.NVIDIA: "1"}
+    assert first["securityContext"] == main["securityContext"]

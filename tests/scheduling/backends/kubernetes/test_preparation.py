@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scheduling.backends.base import Gang, Worker
-from scheduling.backends.kubernetes.preparation import with_requirements, with_resume
+from scheduling.backends.kubernetes.preparation import resume_report, with_requirements, with_resume
 from scheduling.backends.local import checkpoints
 from scheduling.backends.local.files import JobFiles
 from tests.scheduling.backends.local.test_requirements import wheel
@@ -95,7 +95,16 @@ class TestResume:
         path = str(folder / newest) if newest else ""
         told = f"Fairlot: resuming from {newest}\n" if newest else ""
         assert (done.stdout, done.stderr) == (f"{told}[{path}]a b\n", "")
+        message = tmp_path / "message"
+        for said, written in ((message, newest), (tmp_path / "none" / "message", "")):
+            report = [*resume_report(gang("", checkpoint=pattern)), "report", str(said)]
+            variables = {"PATH": "", "FAIRLOT_CHECKPOINT_DIR": str(folder)}
+            assert (
+                subprocess.run(report, env=variables, stderr=subprocess.DEVNULL, check=False).returncode == 0
+            )
+            assert not written or said.read_text() == written
 
     def test_a_gang_that_names_no_checkpoints_stays_as_it_is(self) -> None:
         plain = gang("true")
         assert with_resume(plain) is plain
+        assert not resume_report(plain)
