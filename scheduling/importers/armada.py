@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from scheduling.importers.documents import drop_each, fields_of
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
-from scheduling.importers.kubernetes import commands
 from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.kubernetes.pods import PodTemplate
+from scheduling.importers.kubernetes.roles import Role, put_roles
 from scheduling.importers.reading import Source, Yaml, step
-from scheduling.importers.report import Fate, Report, Work
+from scheduling.importers.report import Report, Work
+from scheduling.importers.roles import role_name
 
-OF_COMMANDS = ("command", "args")
 GANG, SIZE = "armadaproject.io/gangId", "armadaproject.io/gangCardinality"
+TOGETHER = "The jobs of a gang are the workers of one job."
+OF_GANGS = {
+    "armadaproject.io/gangNodeUniformityLabel": "Fairlot places the workers of a job close together where it can.",
+}
 LEFT_OUT = {
     "namespace": "Each team has its own namespace.",
     "clientId": "Fairlot recognises repeated requests by the header Idempotency-Key.",
@@ -34,14 +37,15 @@ AT_TOP = {
 }
 
 
-class ArmadaPod(PodTemplate):
-    """The pod of a job of Armada."""
+class PodOfJob(Fields):
+    """A job of Armada, read as the template of its pod."""
 
-    @property
-    def spec(self) -> Fields:
-        if "podSpec" not in self.template and self.template.sections("podSpecs"):
-            return self.template.sections("podSpecs")[0]
-        return self.template.section("podSpec")
+    def section(self, *names: str) -> Fields:
+        if names[:1] != ("spec",):
+            return super().section(*names)
+        several = super().sections("podSpecs") if "podSpec" not in self else []
+        pod = several[0] if several else super().section("podSpec")
+        return pod.section(*names[1:])
 
 
 def recognise(source: Source) -> bool:
@@ -63,104 +67,82 @@ def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
         jobs = fields.sections("jobs")
         gangs = [one.section("annotations").text(GANG) for one in jobs]
         for at, one in enumerate(jobs):
-            first = gangs.index(gangs[at]) if gangs[at] else at
-            if first < at:
-                _like_the_first(one, jobs[first])
-            else:
+            if not gangs[at]:
+                works += _job([one], fields, at, known)
+            elif gangs.index(gangs[at]) == at:
                 gang = [other for other, name in zip(jobs, gangs, strict=True) if name == gangs[at]]
-                works += _job(one, fields, at, gang if gangs[at] else [one], known)
+                works += _job(gang, fields, at, known)
         drop_each(fields, AT_TOP)
     return works
 
 
-def _job(one: Fields, root: Fields, at: int, gang: Sequence[Fields], known: Sequence[str]) -> list[Work]:
-    """Returns the job of `one`, the first job of `gang`."""
-    report, size = one.report, len(gang)
+def _job(gang: Sequence[Fields], root: Fields, at: int, known: Sequence[str]) -> list[Work]:
+    """Returns the job whose workers are the jobs of `gang`, of which the first one is at this place in the text."""
+    report = root.report
     draft = JobDraft(report, known_generations=known)
     name = root.text("jobSetId") or "armada-job"
-    draft.name(name if len(root.items("jobs")) == size else f"{name}-{at + 1}", root.at("jobSetId"))
-    if len(one.sections("podSpecs")) > 1:
-        report.refused_at(
-            step(one.at("podSpecs"), 1), "A job with several pods cannot be imported. Submit one for each."
-        )
-    pod = ArmadaPod(one, Objects({}, known), draft)
-    differ = any(_commands(other) != _commands(one) for other in gang)
-    if pod.put(command=not differ) is None:
-        return []
-    annotations = one.section("annotations")
-    workers = max(size, annotations.whole(SIZE, 1) or 1)
-    if differ:
-        _put_commands(pod, gang, workers)
-    if workers > 1:
-        draft.put("workers", workers, annotations.at(SIZE),
-                  "The jobs of a gang are the workers of one job.")  # fmt: skip
-    drop_each(annotations, dict.fromkeys(annotations, "Fairlot sets the annotations of pods."))
-    labels = one.section("labels")
-    draft.labels({key: labels.text(key) for key in labels}, {key: labels.at(key) for key in labels})
-    drop_each(one, LEFT_OUT)
+    draft.name(name if len(root.items("jobs")) == len(gang) else f"{name}-{at + 1}", root.at("jobSetId"))
+    for one in gang:
+        if len(one.sections("podSpecs")) > 1:
+            report.refused_at(
+                step(one.at("podSpecs"), 1),
+                "A job with several pods cannot be imported. Submit one for each.",
+            )
+    roles = _roles(gang, report)
+    if len(gang) == 1 and roles[0].count == 1:
+        if PodTemplate(roles[0].template, Objects({}, known), draft).put() is None:
+            return []
+    else:
+        put_roles(roles, Objects({}, known), draft)
+    for one in gang:
+        annotations, labels = one.section("annotations"), one.section("labels")
+        for label in (GANG, SIZE):
+            if label in annotations and not report.covers(annotations.at(label)):
+                report.mapped(annotations.at(label), "workers", TOGETHER)
+        drop_each(annotations, OF_GANGS)
+        drop_each(annotations, dict.fromkeys(annotations, "Fairlot sets the annotations of pods."))
+        draft.labels({key: labels.text(key) for key in labels}, {key: labels.at(key) for key in labels})
+        drop_each(one, LEFT_OUT)
     return draft.finish()
 
 
-def _put_commands(pod: ArmadaPod, gang: Sequence[Fields], workers: int) -> None:
-    """Sets a command that runs in each worker the command of its job of the gang."""
-    draft = pod.draft
-    if workers > len(gang):
-        draft.report.refused_at(
-            gang[0].section("annotations").at(SIZE),
-            f"The gang has {workers} jobs, but the text has {len(gang)}, with different commands. The workers of the"
-            " others would have none.",
-            "command",
-        )
-        return
-    parts, source = [], ""
-    for rank, one in enumerate(gang):
-        container = ArmadaPod(one, pod.objects, draft).container()
-        found = commands.of_container(container, draft) if container is not None else None
-        if found is None:
-            return
-        source = source or found[1]
-        parts.append(f"{rank})\n{found[0].rstrip()}\n;;\n")
-    said = "The jobs of the gang have different commands. Each worker runs that of its job, in the order of the text."
-    pod.command(f'case "$RANK" in\n{"".join(parts)}esac', source, said, Fate.APPROXIMATED)
-
-
-def _like_the_first(one: Fields, first: Fields) -> None:
-    if _but_commands(one) == _but_commands(first):
-        one.report.mapped(one.path, "workers", f"A worker of the same job as {first.path}.")
-    else:
-        one.report.refused_at(
-            one.path,
-            "The jobs of this gang differ in more than their commands. Write them as roles of one job.",
+def _roles(gang: Sequence[Fields], report: Report) -> list[Role]:
+    """Returns the workers of a gang: jobs with equal pods, one after the other, are a role. The text may have fewer
+    jobs than the gang if all of them are equal."""
+    alike: list[list[Fields]] = []
+    for one in gang:
+        if alike and _pods(one) == _pods(alike[-1][0]):
+            report.mapped(one.path, "workers", f"A worker of the same job, like {alike[-1][0].path}.")
+            alike[-1].append(one)
+        else:
+            alike.append([one])
+    annotations = gang[0].section("annotations")
+    size, source = annotations.whole(SIZE, 1) or 1, annotations.at(SIZE)
+    if size > len(gang) and len(alike) > 1:
+        report.refused_at(
+            source,
+            f"The gang has {size} jobs, but the text has {len(gang)}, which differ. The others are not known.",
             "workers",
         )
-
-
-def _containers(one: Fields) -> list[Any]:
-    """Returns the containers of all pods of a job as in the text."""
-    pods = [one.get("podSpec"), *one.items("podSpecs")]
-    lists = [pod.get("containers") for pod in pods if isinstance(pod, dict)]
-    return [container for found in lists if isinstance(found, list) for container in found]
-
-
-def _commands(one: Fields) -> list[Any]:
+    elif SIZE in annotations:
+        report.mapped(source, "workers", TOGETHER)
+    names = [_name(jobs[0]) for jobs in alike]
+    own = len(set(map(role_name, names))) == len(names) and all(names)
     return [
-        {name: found.get(name) for name in OF_COMMANDS} if isinstance(found, dict) else found
-        for found in _containers(one)
+        Role(
+            names[at] if own else f"job-{at + 1}",
+            max(size, len(gang)) if len(alike) == 1 else len(jobs),
+            PodOfJob(jobs[0].data, jobs[0].path, jobs[0].document, report),
+            source if len(alike) == 1 and SIZE in annotations else jobs[0].path,
+        )
+        for at, jobs in enumerate(alike)
     ]
 
 
-def _but_commands(one: Fields) -> Any:
-    """Returns the pods of a job as in the text, without the commands of containers."""
+def _name(one: Fields) -> str:
+    containers = PodOfJob(one.data, one.path, one.document, one.report).section("spec").sections("containers")
+    return containers[0].text("name") if containers else ""
 
-    def stripped(pod: Any) -> Any:
-        if not isinstance(pod, dict) or not isinstance(pod.get("containers"), list):
-            return pod
-        containers = [
-            {name: value for name, value in found.items() if name not in OF_COMMANDS}
-            if isinstance(found, dict)
-            else found
-            for found in pod["containers"]
-        ]
-        return {**pod, "containers": containers}
 
-    return [stripped(one.get("podSpec")), *map(stripped, one.items("podSpecs"))]
+def _pods(one: Fields) -> list[object]:
+    return [one.get("podSpec"), one.get("podSpecs")]

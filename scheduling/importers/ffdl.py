@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from decimal import Decimal
 
-from scheduling.importers.commands import put_command
+from scheduling.importers.commands import put_command, used_in
 from scheduling.importers.documents import drop_each, fields_of, shown
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
@@ -25,6 +26,14 @@ NO_STORE = (
     " secrets."
 )
 BY_MPI = {"horovod", "pytorchmpi"}  # frameworks whose command FfDL starts with mpirun on all learners
+# The images of frameworks, whose tag is the version.
+IMAGES = {
+    "caffe": "bvlc/caffe", "tensorflow": "tensorflow/tensorflow", "caffe2": "caffe2ai/caffe2",
+    "pytorch": "pytorch/pytorch", "h2o3": "opsh2oai/h2o3-ffdl", "horovod": "uber/horovod",
+    "pytorchmpi": "tomcli/pytorch",
+}  # fmt: skip
+# Processes that mpirun starts have no RANK. Open MPI, MPICH and Intel MPI tell them their number.
+OF_PROCESS = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-0}}}"
 LEFT_OUT = {
     "description": "A description has no effect.", "version": "The version of the manifest has no effect.",
     "evaluation_metrics": "Fairlot reads progress from the log. Set progress_pattern.",
@@ -89,28 +98,46 @@ def _stores(fields: Fields, report: Report) -> None:
 
 def _framework(framework: Fields, draft: JobDraft) -> None:
     name, version = framework.text("name").lower(), framework.text("version")
-    if name in BY_MPI and draft.spec.get("workers", 1) > 1:
-        draft.report.refused_at(
-            framework.at("name"),
-            "FfDL starts the command with mpirun on all learners. Write a job with launch: mpi, whose command calls"
-            " mpirun, or start the program with torchrun.",
-            "command",
-        )
     if name == "custom" and version:
         put_image(draft, version, framework.at("version"))
         draft.report.mapped(framework.at("name"), "environment", "The version is the image.")
-    elif name in {"tensorflow", "pytorch"} and version:
+    elif name in IMAGES and version:
         draft.put(
-            "environment", f"{name}/{name}:{shown(version)}", framework.at("version"),
-            "The public image of this version. Check that it exists and supports GPUs.", Fate.APPROXIMATED,
+            "environment", f"{IMAGES[name]}:{shown(version)}", framework.at("version"),
+            "The image that FfDL uses for this version. Check that it still exists and supports GPUs.",
+            Fate.APPROXIMATED,
         )  # fmt: skip
         draft.report.mapped(framework.at("name"), "environment")
     default_image(draft)
     drop_each(framework, dict.fromkeys(("name", "version", "image_tag", "image_location"),
                                        "Choose an environment with this framework."))  # fmt: skip
-    put_command(draft, framework.text("command").strip(), framework.at("command"), given=GIVEN)
+    learners = draft.spec.get("workers", 1)
+    if learners > 1 and (name in BY_MPI or (name in IMAGES and "horovod" in version)):
+        _by_mpi(framework, draft, learners)
+    else:
+        put_command(draft, framework.text("command").strip(), framework.at("command"), given=GIVEN)
     if "DATA_DIR" in framework.text("command"):
         draft.report.remark(
             Fate.DROPPED, f"{framework.at('command')}: $DATA_DIR", "command",
             "This variable is not set. Set it to the folder of the volume with the data.",
         )  # fmt: skip
+
+
+def _by_mpi(framework: Fields, draft: JobDraft, learners: int) -> None:
+    """Lets mpirun start the command once for each GPU of all learners, as FfDL does with these frameworks."""
+    command, source, report = framework.text("command").strip(), framework.at("command"), draft.report
+    gpus = draft.spec.get("gpus_per_worker", 1)
+    given = GIVEN | {
+        "LEARNER_ID": f'"$(({OF_PROCESS} / {gpus} + 1))"', "NUM_LEARNERS": str(learners),
+    }  # fmt: skip
+    exports = {name: given[name] for name in used_in(command, given)}
+    for name, value in exports.items():
+        said = f"The command sets this variable to {shown(value)}."
+        report.remark(Fate.APPROXIMATED, f"{source}: ${name}", "command", said)
+    script = "\n".join([*(f"export {name}={value}" for name, value in exports.items()), command])
+    number = learners * gpus
+    put_command(draft, f"mpirun -np {number} sh -c {shlex.quote(script)}" if command else "", source)
+    said = (
+        f"mpirun starts the command {number} times, once for each GPU of the learners. The image needs sshd."
+    )
+    draft.put("launch", "mpi", framework.at("name"), said, Fate.APPROXIMATED)

@@ -15,11 +15,13 @@ from scheduling.importers.documents import drop_each, fields_of
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
 from scheduling.importers.kubernetes.objects import Objects
-from scheduling.importers.kubernetes.pods import PodTemplate
-from scheduling.importers.polyaxon_matrix import LISTED, array_of, listed
+from scheduling.importers.kubernetes.pods import PodTemplate, has_gpus
+from scheduling.importers.kubernetes.roles import HELPERS, serves_ssh
+from scheduling.importers.polyaxon_matrix import LISTED, array_of, fixed_of, listed
 from scheduling.importers.ports import put_port
 from scheduling.importers.reading import Source, step, template_in
 from scheduling.importers.report import Fate, Report, Work, WorkKind
+from scheduling.importers.roles import Group, draft_of, join
 from scheduling.importers.services import finish_service, put_replicas
 from scheduling.importers.timetables import put_cron, put_repeats, zone_of
 from scheduling.spec.members import LONGEST_VALUE, MOST_MEMBERS, why_no_parameter
@@ -204,7 +206,8 @@ def _drawn(fields: Fields, component: Fields, report: Report, known: Sequence[st
         )
         return []
     marked = {name: f"${{{name}}}" for name in array.names}
-    return array.sweeps_of(_run(fields, component, _values(fields, component) | marked, 0, known), report)
+    values = _values(fields, component) | fixed_of(matrix, report) | marked
+    return array.sweeps_of(_run(fields, component, values, 0, known), report)
 
 
 def _at_once(matrix: Fields, report: Report) -> int | None:
@@ -275,20 +278,17 @@ def _run(
         draft.name(named.text("name") + (f"-{at + 1}" if at else ""), named.at("name"))
     draft.default("name", f"polyaxon-run-{at + 1}" if at else "polyaxon-run", "The file has no name.")
     kind = run.text("kind")
-    template = _distributed(run, draft) if kind.endswith("job") and kind != "job" else run
-    if kind not in {"job", "service"} and template is run:
-        report.refused_at(
-            run.at("kind"), "Only jobs, services and distributed jobs with equal roles can be imported."
-        )
+    is_distributed = kind.endswith("job") and kind != "job"
+    if kind not in {"job", "service"} and not is_distributed:
+        report.refused_at(run.at("kind"), "Only jobs, services and distributed jobs can be imported.")
         return []
-    if template is None or not _put(template, draft):
+    if not (_distributed if is_distributed else _put)(run, draft):
         return []
     if policy := run.section("elasticPolicy"):
         if sum(name in run for name in ROLES) == 1:
             elastic.put_torch(policy, draft)
         else:
             elastic.approximate(policy, draft)
-    drop_each(template, IN_RUN)
     drop_each(run, IN_RUN)
     if kind == "service":
         options: dict[str, Any] = {}
@@ -321,7 +321,8 @@ def _time_limit(termination: Fields, draft: JobDraft) -> None:
     )
 
 
-def _put(template: Fields, draft: JobDraft) -> bool:
+def _put(template: Fields, draft: JobDraft, *, waits: bool = False) -> bool:
+    """Sets the fields of a job from a container. Returns whether it has a command; one that `waits` needs none."""
     pods = Pod(template, Objects({}, draft.known), draft)
     container = pods.container()
     if not container:
@@ -346,6 +347,11 @@ def _put(template: Fields, draft: JobDraft) -> bool:
             container.data[name] = words
     words = [*container.texts("command"), *container.texts("args")]
     pods.put(command=False)
+    if waits:
+        for name in ("command", "args"):
+            if name in container:
+                draft.report.mapped(container.at(name), "launch", "The worker waits for mpirun.")
+        return True
     if not words or words[0].startswith("-"):
         draft.report.refused_at(
             container.at("command"),
@@ -367,25 +373,66 @@ def _put(template: Fields, draft: JobDraft) -> bool:
     return True
 
 
-def _distributed(run: Fields, draft: JobDraft) -> Fields | None:
-    """Returns the only role of a distributed job, or the role that all others are like. Sets the workers."""
-    roles = [run.section(name) for name in ROLES if name in run]
-    containers = [one.get("container") for one in roles]
-    if not roles or any(one != containers[0] for one in containers):
-        draft.report.refused_at(
-            roles[1].path if len(roles) > 1 else run.path,
-            "The roles of this job differ. Write them as roles of one job of Fairlot.",
-        )
-        return None
-    workers = 0
-    for one in roles:
-        workers += one.whole("replicas", 1) or 1
+def _distributed(run: Fields, draft: JobDraft) -> bool:
+    """Sets the workers of a distributed job and everything else. If its replicas differ, they are roles. Returns
+    whether the job has a command."""
+    parts = [run.section(name) for name in ROLES if name in run]
+    if not parts:
+        draft.report.refused_at(run.path, "This job has no replicas that Fairlot knows.", "command")
+        return False
+    counts = [one.whole("replicas", 1) for one in parts]
+    mpi = run.text("kind") == "mpijob" and "launcher" in run and "worker" in run
+    described = [{name: one.get(name) for name in ("container", "environment", "volumes")} for one in parts]
+    if mpi or any(one != described[0] for one in described):
+        return _roles(run, parts, counts, draft, mpi=mpi)
+    for one in parts:
         draft.report.mapped(one.at("replicas"), "workers", "The replicas of all roles become workers.")
-    draft.spec["workers"] = workers
-    for one in roles[1:]:
+    draft.spec["workers"] = sum(count or 1 for count in counts)
+    for one in parts[1:]:
         draft.report.mapped(one.at("container"), "", "The container is that of the first role.")
+        draft.report.mapped(one.at("environment"), "", "The same as that of the first role.")
         drop_each(one, IN_RUN)
-    return roles[0]
+    found = _put(parts[0], draft)
+    drop_each(parts[0], IN_RUN)
+    return found
+
+
+def _roles(
+    run: Fields, parts: Sequence[Fields], counts: Sequence[int | None], draft: JobDraft, *, mpi: bool
+) -> bool:
+    """Sets the fields of a job with a role for each kind of replica."""
+    report, groups = draft.report, []
+    names = [one.path.rpartition(".")[2] for one in parts]
+    ends = next((name for name in ("launcher", "master", "chief", "worker") if name in names), "")
+    asking = {name for name, one in zip(names, parts, strict=True) if has_gpus(one.section("container"))}
+    holding = asking or {name for name in names if name not in HELPERS} or set(names)
+    for name, one, count in zip(names, parts, counts, strict=True):
+        if count == 0:
+            report.dropped(one.path, "There are no replicas of this role.")
+            continue
+        own = draft_of(draft, len(groups))
+        if name not in holding:
+            own.spec["gpus_per_worker"] = 0
+        waits = mpi and name != "launcher" and serves_ssh(one.section("container"))
+        if not _put(one, own, waits=waits):
+            return False
+        report.mapped(one.at("replicas"), f"roles[{len(groups)}].workers", "The replicas of this role.")
+        drop_each(one, IN_RUN)
+        groups.append(Group(name, count or 1, one.path, own.spec, name == ends, waits))
+    if not any(group.holds_gpus for group in groups):
+        report.refused_at(run.path, "There are no replicas that hold GPUs.", "roles")
+        return False
+    if mpi:
+        said = "The launcher calls mpirun, which logs in to the workers. The image needs an ssh server."
+        draft.put("launch", "mpi", run.at("kind"), said, Fate.APPROXIMATED)
+    elif run.text("kind") == "pytorchjob" and (idle := [one for one in groups if not one.holds_gpus]):
+        report.refused_at(
+            idle[0].source,
+            "These replicas request no GPUs. They would have no RANK, which only workers with GPUs have.", "roles",
+        )  # fmt: skip
+    launcher = next((one for one in groups if one.ends_job), None) if mpi else None
+    join(groups, draft, "The replicas differ, so each kind of them is a role.", command_of=launcher)
+    return True
 
 
 def _schedule(schedule: Fields, draft: JobDraft) -> list[Work]:

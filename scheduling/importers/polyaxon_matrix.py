@@ -58,6 +58,8 @@ def array_of(matrix: Fields, report: Report, *, at_once: int | None) -> Array | 
         further = matrix.whole("maxIterations")
         begun = matrix.whole("numInitialRuns")
         count, counted_at = None if further is None or begun is None else further + begun, "maxIterations"
+    elif kind == "hyperband":
+        count, counted_at = _of_hyperband(matrix), "maxIterations"
     elif kind not in {"random", "hyperopt"}:
         report.refused_at(matrix.at("kind"), NO_SEARCH, "parameters")
         return None
@@ -68,7 +70,10 @@ def array_of(matrix: Fields, report: Report, *, at_once: int | None) -> Array | 
             "parameters.count",
         )
         return None
-    report.mapped(matrix.at(counted_at), "parameters.count", f"The sweep has {count} members.")
+    if kind == "hyperband":
+        _explain_hyperband(matrix, count, report)
+    else:
+        report.mapped(matrix.at(counted_at), "parameters.count", f"The sweep has {count} members.")
     if kind == "bayes":
         report.mapped(matrix.at("numInitialRuns"), "parameters.count", f"The sweep has {count} members.")
     drawn = {name: _distribution(params.section(name), report) for name in params}
@@ -94,6 +99,47 @@ def array_of(matrix: Fields, report: Report, *, at_once: int | None) -> Array | 
         + ("" if kind == "random" else f" {searches.NO_EARLY_END}"),
         fate=Fate.MAPPED if kind == "random" else Fate.APPROXIMATED, rules=rules,
     )  # fmt: skip
+
+
+def _of_hyperband(matrix: Fields) -> int | None:
+    """Returns how many runs to the end need as much work as a search by Hyperband does.
+
+    Li et al., Hyperband (JMLR 2018), algorithm 1: s_max + 1 brackets, each with the budget of s_max + 1 whole runs.
+    """
+    most, eta = matrix.whole("maxIterations"), matrix.whole("eta", 3)
+    if most is None or eta is None or not 1 <= most <= 10**9 or eta < 2:
+        return None
+    brackets = 1
+    while eta**brackets <= most:
+        brackets += 1
+    return int(brackets**2)
+
+
+def _explain_hyperband(matrix: Fields, count: int, report: Report) -> None:
+    report.approximated(
+        matrix.at("maxIterations"), "parameters.count",
+        f"Hyperband tries more values, most of them briefly. The sweep has {count} members, which run to the end: this"
+        " is the same work.",
+    )  # fmt: skip
+    for name in ("eta", "resource"):
+        if name in matrix:
+            report.approximated(
+                matrix.at(name), "parameters.count", "The number of members follows from this."
+            )
+    if "resume" in matrix:
+        report.dropped(matrix.at("resume"), "Each member runs to the end without a break.")
+
+
+def fixed_of(matrix: Fields, report: Report) -> dict[str, str]:
+    """Returns the input that a search by Hyperband sets to the length of a run; {} for others. Each member runs to the
+    end, so it has the largest value."""
+    name, most = matrix.section("resource").text("name"), matrix.whole("maxIterations")
+    if matrix.text("kind") != "hyperband" or not name or most is None:
+        return {}
+    report.remark(
+        Fate.APPROXIMATED, matrix.at("resource"), "command", f"Each member runs with {shown(name)} = {most}."
+    )
+    return {name: str(most)}
 
 
 def _distribution(one: Fields, report: Report) -> dict[str, Any] | None:

@@ -138,7 +138,7 @@ def _work_together(pods: PodTemplate) -> bool:
 def cron_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     """Returns a schedule."""
     spec, report = root.section("spec"), draft.report
-    options = _timetable(spec, draft)
+    options = timetable(spec, draft)
     template = spec.section("jobTemplate")
     put_labels(template.section("metadata"), draft)
     if put_job(template.section("spec"), objects, draft) is not None:
@@ -148,20 +148,17 @@ def cron_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
             "workers",
         )
         return []
-    refuse_paused(spec, "suspend")
-    drop_known(
-        spec,
-        {
-            "successfulJobsHistoryLimit": "All runs stay in the list.",
-            "failedJobsHistoryLimit": "All runs stay in the list.",
-        },
-        draft,
-    )
     return draft.finish(WorkKind.SCHEDULE, options) if options else []
 
 
-def _timetable(spec: Fields, draft: JobDraft) -> dict[str, Any] | None:
+def timetable(spec: Fields, draft: JobDraft) -> dict[str, Any] | None:
     """Returns the options of the schedule; None if its expression is refused."""
+    refuse_paused(spec, "suspend")
+    drop_known(
+        spec,
+        dict.fromkeys(("successfulJobsHistoryLimit", "failedJobsHistoryLimit"), "All runs stay in the list."),
+        draft,
+    )
     report, source = draft.report, spec.at("schedule")
     expression, zone = spec.text("schedule").strip(), spec.text("timeZone")
     for prefix in ("CRON_TZ=", "TZ="):

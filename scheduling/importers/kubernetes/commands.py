@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 
 from scheduling.importers.draft import JobDraft
 from scheduling.importers.fields import Fields
@@ -16,6 +17,18 @@ ENTRYPOINT = (
     "The container runs the program of its image. Fairlot needs the command: add the image's entrypoint, which docker"
     " inspect shows, as command."
 )
+# A script that does nothing but wait until others answer, as init containers often do.
+WAITS = re.compile(
+    r"\s*(?:set\s+-\w+\s*[;\n]\s*)?(?:until|while)\b(?:(?!\bdone\b).)*"
+    r"\b(?:nslookup|getent|dig|host|ping|nc|ncat|ray\s+health-check|/dev/tcp)\b(?:(?!\bdone\b).)*\bsleep\b"
+    r"(?:(?!\bdone\b).)*\bdone\b\s*[;\n]?\s*(?:echo[^;&|\n]*)?\s*",
+    re.DOTALL | re.ASCII,
+)
+
+
+def only_waits(words: Sequence[str]) -> bool:
+    """Returns whether the words of a command are a script that waits until others answer, and does nothing else."""
+    return len(words) > 1 and WAITS.fullmatch(words[-1]) is not None
 
 
 def of_container(container: Fields, draft: JobDraft) -> tuple[str, str, str] | None:

@@ -18,6 +18,7 @@ CONVERTERS: dict[str, Converter] = {
     "Pod": batch.pod,
     "Deployment": deployments.deployment,
     "JobSet": batch.job_set,
+    "Volcano CronJob": volcano.cron_job,
     "Volcano Job": volcano.volcano_job,
     "PyTorchJob": training.pytorch_job,
     "MPIJob": training.mpi_job,
@@ -39,19 +40,20 @@ def convert_object(root: Fields, objects: Objects) -> list[Work]:
     if kind in OTHERS:
         report.dropped(root.path or "kind", f"{kind}: {OTHERS[kind]}")
         return []
-    converter = CONVERTERS.get("Volcano Job" if version.startswith(VOLCANO) else kind)
+    known = f"Volcano {kind}" if version.startswith(VOLCANO) else kind
+    converter = CONVERTERS.get(known)
     if converter is None:
         report.refused_at(
             root.at("kind"), f"{kind[:60]} is not imported. Fairlot imports {', '.join(sorted(CONVERTERS))}."
         )
         return []
     report.mapped(root.at("apiVersion"), "")
-    report.mapped(root.at("kind"), "", f"A {kind}.")
+    report.mapped(root.at("kind"), "", f"An {kind}." if kind.startswith("MPI") else f"A {kind}.")
     draft = JobDraft(report, known_generations=objects.known_generations)
     if kind != "Deployment":
         put_time_limit(root.section("metadata"), draft)
     put_metadata(root.section("metadata"), draft)
-    retries.put("Volcano Job" if version.startswith(VOLCANO) else kind, root, draft)
+    retries.put(known, root, draft)
     works = converter(root, objects, draft)
     if "status" in root:
         report.dropped(root.at("status"), "The state of the object in its cluster has no meaning here.")

@@ -98,6 +98,13 @@ class PodTemplate:
                     " other one.",
                 )
         for first in self.spec.sections("initContainers"):
+            if commands.only_waits([*first.texts("command"), *first.texts("args")]):
+                report.approximated(
+                    first.path, "",
+                    "This container only waits for other pods. All workers start together, so it is left out. The"
+                    " program must wait for what is not part of the job.",
+                )  # fmt: skip
+                continue
             report.refused_at(
                 first.path,
                 "Nothing runs before the container of a worker starts. Put these steps at the beginning of its"

@@ -56,8 +56,9 @@ def put(kind: str, root: Fields, draft: JobDraft) -> None:
             put_times(draft, times, fields.at(name), exit_codes=codes)
     for fields, policy in policies:
         _put_policy(kind, policy, fields.at(POLICY), draft, codes=codes, counted=bool(counts) or hopeless)
-    if kind == "Volcano Job":
-        for part in (spec, *spec.sections("tasks")):
+    if kind.startswith("Volcano"):
+        job = spec.section("jobTemplate", "spec") if kind == "Volcano CronJob" else spec
+        for part in (job, *job.sections("tasks")):
             _put_of_volcano(part, draft, counted=bool(counts))
 
 

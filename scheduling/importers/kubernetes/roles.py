@@ -19,6 +19,8 @@ from scheduling.importers.roles import Group, draft_of, join
 
 # Fields of containers in which roles may differ.
 OF_ROLES = ("image", "env", "resources")
+# Names of pods that help the others. If no pod requests GPUs, these hold none.
+HELPERS = {"launcher", "head", "ps", "pserver", "server", "parameter-server", "scheduler", "evaluator"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Role:
 
 # Returns the script of a role, found at a source, after lines that it needs.
 Begun: TypeAlias = Callable[[Role, str, str], str]
+# Returns the script that a role runs in place of the command of its container, its source and what the report says.
+Runs: TypeAlias = Callable[[Role], tuple[str, str, str]]
 
 
 def put_roles(
@@ -54,7 +58,7 @@ def put_roles(
     if not used:
         report.refused_at(roles[0].counted_at if roles else "spec", "There are no pods to run.", "workers")
         return
-    if _need_roles(used):
+    if need_roles(used):
         put_as_roles(used, objects, draft, all_train=all_train, begun=begun)
         return
     first, *others = used
@@ -90,10 +94,10 @@ def put_roles(
         leading.command(text, known[0][1][1], said, Fate.APPROXIMATED)
 
 
-def _need_roles(used: Sequence[Role]) -> bool:
-    """Returns whether the pods differ in more than their command, and only in what roles may differ in."""
+def need_roles(used: Sequence[Role]) -> bool:
+    """Returns whether the pods differ in what roles may differ in, apart from their command."""
     containers = [role.template.section("spec").sections("containers") for role in used]
-    if not all(len(one) == 1 for one in containers) or not any(has_gpus(one[0]) for one in containers):
+    if not all(len(one) == 1 for one in containers):
         return False
     kept = [{name: _without_given(name, one[0].get(name)) for name in OF_ROLES} for one in containers]
     return any(one != kept[0] for one in kept[1:])
@@ -107,19 +111,18 @@ def put_as_roles(
     all_train: bool = False,
     mpi: bool = False,
     begun: Begun | None = None,
+    runs: Runs | None = None,
 ) -> None:
     """Sets the fields of a job with a role for each of `used`. The first one with GPUs sets the fields of the job.
 
     With `mpi`, the command of the job is that of the role that ends it, and pods without a command wait for mpirun.
     """
     report = draft.report
-    if not any(holds_gpus(role) for role in used):
-        report.refused_at(used[0].counted_at, "No pod requests GPUs. At least one role must.", "roles")
-        return
     found: list[Group] = []
+    holding = _holding(used, mpi=mpi)
     for at, role in enumerate(used):
         own = draft_of(draft, at)
-        if not holds_gpus(role):
+        if role not in holding:
             own.spec["gpus_per_worker"] = 0
             if all_train:
                 report.refused_at(
@@ -132,10 +135,17 @@ def put_as_roles(
         if container is None:
             return
         waits = mpi and not role.ends_job and serves_ssh(container)
-        if waits:
+        if runs is not None:
+            own.command(*runs(role), Fate.APPROXIMATED)
+        elif waits:
             report.mapped(container.at("command"), "launch", "The worker waits for mpirun.")
         elif (script := commands.of_container(container, own)) is not None:
             text = script[0].replace("/etc/mpi/hostfile", "$FAIRLOT_HOSTFILE") if mpi else script[0]
+            if mpi and "/etc/mpi/" in text:
+                report.refused_at(
+                    script[1], "The command reads a file in /etc/mpi, where Fairlot has none. The list of hosts is"
+                    " $FAIRLOT_HOSTFILE.", "command",
+                )  # fmt: skip
             pods.command(begun(role, text, script[1]) if begun else text, script[1], script[2])
         report.mapped(
             role.counted_at, f"roles[{at}].workers", f"{role.count} of the workers are {role.name}."
@@ -149,6 +159,14 @@ def serves_ssh(container: Fields) -> bool:
     """Returns whether a container only waits for logins."""
     words = " ".join([*container.texts("command"), *container.texts("args")])
     return not words or "sshd" in words or words.startswith("sleep ")
+
+
+def _holding(used: Sequence[Role], *, mpi: bool) -> list[Role]:
+    """Returns the roles whose workers hold GPUs: those that request some. If none does, those that train."""
+    if asking := [role for role in used if holds_gpus(role)]:
+        return asking
+    training = [role for role in used if role.name.lower() not in HELPERS and not (mpi and role.ends_job)]
+    return training or list(used)
 
 
 def holds_gpus(role: Role) -> bool:

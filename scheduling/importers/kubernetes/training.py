@@ -134,8 +134,8 @@ def _mpi_roles(
         spec.at("mpiReplicaSpecs"),
         "The launcher calls mpirun, which logs in to the workers.",
     )
+    _slots(spec, draft)
     drop_known(spec, {
-        "slotsPerWorker": "Each worker has a slot for each of its GPUs.",
         "sshAuthMountPath": "Fairlot brings the keys, at another path. The image needs an ssh server.",
         "mpiImplementation": "The image brings its MPI.",
         "launcherCreationPolicy": "All workers start together.",
@@ -148,6 +148,22 @@ def _mpi_roles(
         )  # fmt: skip
     _run_policy(spec, draft)
     return draft.finish()
+
+
+def _slots(spec: Fields, draft: JobDraft) -> None:
+    slots, gpus, source = (
+        spec.whole("slotsPerWorker"),
+        draft.spec.get("gpus_per_worker", 1),
+        spec.at("slotsPerWorker"),
+    )
+    if slots == gpus:
+        draft.report.mapped(source, "gpus_per_worker", "Each worker has a slot for each of its GPUs.")
+    elif slots is not None:
+        draft.report.approximated(
+            source, "gpus_per_worker",
+            f"Each worker has a slot for each of its GPUs: {gpus}, not {slots}. A command that names no number of"
+            f" processes starts {gpus} in each worker.",
+        )  # fmt: skip
 
 
 def tf_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduling.importers.commands import used_in
-from scheduling.importers.draft import JobDraft
+from scheduling.importers.draft import LAUNCHER, JobDraft
 from scheduling.importers.fields import Fields
-from scheduling.importers.kubernetes.batch import OF_JOBS, drop_known
-from scheduling.importers.kubernetes.metadata import QUEUE, drop_template_metadata
+from scheduling.importers.kubernetes.batch import OF_JOBS, drop_known, timetable
+from scheduling.importers.kubernetes.metadata import QUEUE, drop_template_metadata, put_labels
 from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.kubernetes.roles import Role, put_as_roles, put_roles, serves_ssh
-from scheduling.importers.report import Fate, Work
+from scheduling.importers.report import Fate, Work, WorkKind
 from scheduling.importers.roles import hosts_of
 
 # The folder in which Volcano mounts the lists of hosts, and the one in which a command writes them.
@@ -59,9 +59,24 @@ class Plugins:
         return "\n".join([*lines, text])
 
 
+def cron_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
+    """Returns a schedule that submits a job whose workers are the pods of all tasks."""
+    spec = root.section("spec")
+    options, template = timetable(spec, draft), spec.section("jobTemplate")
+    put_labels(template.section("metadata"), draft)
+    if not _put_job(template.section("spec"), objects, draft) or not options:
+        return []
+    return draft.finish(WorkKind.SCHEDULE, options)
+
+
 def volcano_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     """Returns one job whose workers are the pods of all tasks."""
-    spec, report = root.section("spec"), draft.report
+    return draft.finish() if _put_job(root.section("spec"), objects, draft) else []
+
+
+def _put_job(spec: Fields, objects: Objects, draft: JobDraft) -> bool:
+    """Sets the fields of a job from the specification of a Job. Returns whether it has tasks."""
+    report = draft.report
     roles = [_task(one, draft, is_only=len(spec.items("tasks")) == 1) for one in spec.sections("tasks")]
     total, least = sum(role.count for role in roles), spec.whole("minAvailable")
     if least is not None and least > total:
@@ -75,10 +90,11 @@ def volcano_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
     elif least is not None:
         report.mapped(spec.at("minAvailable"), "workers", "All workers start together.")
     plugins = spec.section("plugins")
+    roles = _with_launcher(plugins, roles, draft)
     mpi = total > 1 and _logs_in(plugins, roles, draft)
     if not roles:
         report.refused_at(spec.at("tasks"), "The job has no tasks.")
-        return []
+        return False
     several = [role for role in roles if role.count]
     needs_roles = len(several) > 1 and (
         any(role.ends_job for role in several) or "tensorflow" in plugins or any(map(_asks, several))
@@ -96,13 +112,13 @@ def volcano_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
                   "One pod calls mpirun, which logs in to the others.")  # fmt: skip
     _policies(spec, draft, several=len(several) > 1 and not any(role.ends_job for role in several))
     drop_known(spec, {
-        "queue": QUEUE, "schedulerName": "Fairlot schedules the job.", "policies": SUCCEEDS,
+        "queue": QUEUE, "schedulerName": "Fairlot schedules the job.",
         "priorityClassName": "Use the field priority to order your own jobs.",
         "volumes": "Only volumes of the pods are taken over.", "networkTopology": "Fairlot places workers close"
                 " together.",
         "ttlSecondsAfterFinished": OF_JOBS["ttlSecondsAfterFinished"],
     }, draft)  # fmt: skip
-    return draft.finish()
+    return True
 
 
 def _task(one: Fields, draft: JobDraft, *, is_only: bool) -> Role:
@@ -153,6 +169,8 @@ def _policies(spec: Fields, draft: JobDraft, *, several: bool) -> None:
             )  # fmt: skip
         elif _completes(policy):
             draft.report.mapped(policy.path, "", SUCCEEDS)
+        elif not draft.report.covers(policy.path):
+            draft.report.dropped(policy.path, SUCCEEDS)
 
 
 def _script(role: Role) -> str:
@@ -171,6 +189,18 @@ def _asks_for_hosts(role: Role) -> bool:
 def _asks(role: Role) -> bool:
     """Returns whether the command of a pod asks for what a role knows: its hosts, or the number in its task."""
     return _asks_for_hosts(role) or bool(used_in(_script(role), INDICES))
+
+
+def _with_launcher(plugins: Fields, roles: Sequence[Role], draft: JobDraft) -> list[Role]:
+    """Returns the tasks. If no policy says which of them ends the job, the only pod that calls mpirun does."""
+    calling = [role for role in roles if role.count == 1 and LAUNCHER.search(_script(role))]
+    if not {"mpi", "ssh"} & plugins.data.keys() or any(role.ends_job for role in roles) or len(calling) != 1:
+        return list(roles)
+    draft.report.remark(
+        Fate.APPROXIMATED, calling[0].counted_at, "ends_job",
+        "The end of the pod that calls mpirun ends the job. In Volcano it goes on while the others run sshd.",
+    )  # fmt: skip
+    return [replace(role, ends_job=role is calling[0]) for role in roles]
 
 
 def _logs_in(plugins: Fields, roles: Sequence[Role], draft: JobDraft) -> bool:

@@ -54,16 +54,22 @@ def test_each_worker_of_a_gang_runs_the_command_of_its_job(tmp_path: Path) -> No
     ]  # fmt: skip
     assert printed == ["began train.py\n", "the evaluator of 1\n"]
     more = convert(second.replace('gangCardinality: "2"', 'gangCardinality: "3"'))
-    assert "The gang has 3 jobs, but the text has 2" in " ".join(line.text for line in more.report)
+    assert "The gang has 3 jobs, but the text has 2, which differ" in " ".join(
+        line.text for line in more.report
+    )
     assert more.works == ()
 
 
-def test_a_gang_of_different_jobs_is_refused() -> None:
-    text = SAMPLES["armada-gang"].replace(
-        "podSpec: *pod", "podSpec: {containers: [{image: other, command: [x]}]}"
+def test_jobs_of_a_gang_that_differ_are_roles() -> None:
+    other = (
+        "podSpec: {containers: [{name: serve, image: other, command: [x], resources: {limits: {cpu: 2}}}]}"
     )
-    lines = [line for line in convert(text).report if line.fate is Fate.REFUSED]
-    assert [line.source for line in lines] == ["document 1.jobs[1]"]
+    gang, single = convert(SAMPLES["armada-gang"].replace("podSpec: *pod", other)).works
+    spec = JobSpec.parse(dict(gang.spec))
+    assert [(one.name, one.workers, one.gpus_per_worker, one.environment) for one in spec.roles] == [
+        ("main", 1, 4, "example.org/train:1"), ("serve", 1, 0, "other"),
+    ]  # fmt: skip
+    assert single.name == "train-set-3"
 
 
 def test_a_manifest_of_ffdl_becomes_a_job_without_its_keys() -> None:
@@ -73,6 +79,30 @@ def test_a_manifest_of_ffdl_becomes_a_job_without_its_keys() -> None:
     assert (work.spec["environment"], work.spec["generations"]) == ("example.org/pytorch:0917", ["V100"])
     assert 'export LEARNER_ID="$((RANK + 1))"' in work.spec["command"]
     assert any("$DATA_DIR" in line.source and line.fate is Fate.DROPPED for line in found.report)
+
+
+def test_mpirun_starts_the_command_of_horovod_on_all_learners(tmp_path: Path) -> None:
+    found = convert(SAMPLES["ffdl-horovod"].replace("--data", "--shard $LEARNER_ID/$NUM_LEARNERS --data"))
+    (work,) = found.works
+    spec = JobSpec.parse(dict(work.spec))
+    assert (spec.launch, spec.workers, spec.environment) == ("mpi", 3, "uber/horovod:0.19")
+    (tmp_path / "mpirun").write_text('#!/bin/sh\necho "$1 $2"; shift 2; exec "$@"\n')
+    (tmp_path / "python").write_text('#!/bin/sh\necho "$@"\n')
+    for one in tmp_path.iterdir():
+        one.chmod(0o755)
+    printed = subprocess.run(
+        ["sh", "-c", spec.command], env={"OMPI_COMM_WORLD_RANK": "2", "PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert printed == "-np 3\nwords.py --shard 3/3 --data\n"
+    (alone,) = convert(SAMPLES["ffdl-horovod"].replace("learners: 3", "learners: 1")).works
+    assert (alone.spec.get("launch"), alone.spec["command"]) == (None, "python words.py --data $DATA_DIR")
+    older = (
+        SAMPLES["ffdl-horovod"]
+        .replace("name: horovod\n", "name: tensorflow\n")
+        .replace('"0.19"', "1.5-horovod")
+    )
+    assert convert(older).works[0].spec["launch"] == "mpi"
 
 
 def test_a_job_of_ray_installs_its_packages() -> None:

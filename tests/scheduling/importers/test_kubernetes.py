@@ -314,9 +314,56 @@ def test_a_tensorflow_job_has_a_role_for_each_kind_of_replica() -> None:
     assert made.roles[2].environment == "ps:1"
 
 
-def test_pods_that_differ_and_request_no_gpus_are_refused() -> None:
-    found = converted(roles("PyTorchJob", "pytorchReplicaSpecs", pod(), pod(image="other:1")))
-    assert "Worker differs from Master" in refusals(found)
+def test_of_pods_that_differ_and_request_no_gpus_those_that_train_hold_some() -> None:
+    made = spec_of(roles("PyTorchJob", "pytorchReplicaSpecs", pod(), pod(image="other:1")))
+    assert [one["gpus_per_worker"] for one in made["roles"]] == [1, 1]
+    of_mpi = roles("MPIJob", "mpiReplicaSpecs", pod(), pod(command=["/usr/sbin/sshd"]))
+    made = spec_of(of_mpi)
+    assert [(one["name"], one["gpus_per_worker"]) for one in made["roles"]] == [
+        ("launcher", 0),
+        ("worker", 1),
+    ]
+    mounted = pod(
+        volumeMounts=[{"name": "c", "mountPath": "/c"}],
+        pod={"volumes": [{"name": "c", "configMap": {"name": "c"}}]},
+    )
+    assert "Worker differs from Master" in refusals(
+        converted(roles("PyTorchJob", "pytorchReplicaSpecs", pod(), mounted))
+    )
+
+
+def test_the_slots_of_an_mpi_job_are_the_gpus_of_its_workers() -> None:
+    of_mpi = roles(
+        "MPIJob", "mpiReplicaSpecs", pod(), pod(command=None, resources={"limits": {"nvidia.com/gpu": 4}})
+    )
+    for slots, fate in ((4, Fate.MAPPED), (1, Fate.APPROXIMATED)):
+        of_mpi["spec"]["slotsPerWorker"] = slots
+        (line,) = [one for one in converted(of_mpi).report if one.source == "spec.slotsPerWorker"]
+        assert (line.fate, "slot for each of its GPUs" in line.text) == (fate, True)
+    launcher = of_mpi["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
+    launcher["containers"][0]["command"] = [
+        "horovodrun",
+        "--host-discovery-script",
+        "/etc/mpi/discover_hosts.sh",
+        "x",
+    ]
+    assert "a file in /etc/mpi" in refusals(converted(of_mpi))
+
+
+@pytest.mark.parametrize(
+    ("script", "is_left_out"),
+    [
+        ("until nslookup head.$(cat /ns).svc; do echo waiting; sleep 2; done", True),
+        ("set -e; while ! nc -z db 5432; do sleep 1; done; echo ready", True),
+        ("until nslookup head; do sleep 2; done; wget http://files/data.tar", False),
+        ("until wget http://files/data.tar; do sleep 2; done", False),
+        ("chown 1000 /data", False),
+    ],
+)
+def test_an_init_container_that_only_waits_is_left_out(script: str, is_left_out: bool) -> None:
+    first = {"name": "i", "image": "busybox", "command": ["sh", "-c", script]}
+    found = converted(job(pod={"initContainers": [first]}))
+    assert [work.spec["command"] for work in found.works] == (["python x.py"] if is_left_out else [])
 
 
 def test_volcano_jobs_and_job_sets_count_all_their_pods() -> None:
@@ -382,6 +429,27 @@ def test_mpirun_of_volcano_logs_in_from_the_task_whose_end_ends_the_job() -> Non
     assert "command" not in spec["roles"][1]
     works_itself = worker | {"template": {"spec": of_gpus(command=["a.out"])}}
     assert "launch: mpi" in refusals(converted(_volcano({"ssh": []}, master, works_itself)))
+    without = converted(_volcano({"ssh": [], "svc": []}, master | {"policies": []}, worker))
+    assert [one.get("ends_job", False) for one in without.works[0].spec["roles"]] == [True, False]
+    assert any(line.target == "ends_job" and line.fate is Fate.APPROXIMATED for line in without.report)
+
+
+def test_a_cron_job_of_volcano_is_a_schedule_of_all_its_pods() -> None:
+    task = {"replicas": 3, "name": "t", "template": {"spec": pod()}}
+    spec = {"schedule": "0 1 * * *", "concurrencyPolicy": "Forbid", "successfulJobsHistoryLimit": 2,
+            "jobTemplate": {"spec": {"minAvailable": 3, "maxRetry": 2, "tasks": [task]}}}  # fmt: skip
+    cron = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "CronJob",
+        "metadata": {"name": "v"},
+        "spec": spec,
+    }
+    found = converted(cron)
+    (work,) = found.works
+    assert (work.kind, work.spec["workers"], work.spec["retries"]) == (WorkKind.SCHEDULE, 3, {"times": 2})
+    assert (work.options["expression"], work.options["overlap"]) == ("0 1 * * *", "forbid")
+    assert "no tasks" in refusals(converted(cron | {"spec": spec | {"jobTemplate": {"spec": {}}}}))
+    assert "Volcano CronJob" in refusals(converted(cron | {"kind": "JobFlow"}))
 
 
 def test_the_policies_of_volcano_end_the_job_where_roles_can() -> None:
@@ -518,18 +586,73 @@ def test_a_deployment_is_a_service() -> None:
     assert "answers at a port" in refusals(converted(deployment | {"spec": {"template": {"spec": pod()}}}))
 
 
+def _ray(kind: str, head: dict[str, Any], *groups: dict[str, Any], **parameters: str) -> dict[str, Any]:
+    cluster = {"headGroupSpec": {"rayStartParams": parameters, "template": {"spec": head}},
+               "workerGroupSpecs": list(groups)}  # fmt: skip
+    spec = (
+        cluster if kind == "RayCluster" else {"entrypoint": "python /samples/x.py", "rayClusterSpec": cluster}
+    )
+    return {"apiVersion": "ray.io/v1", "kind": kind, "metadata": {"name": "r"}, "spec": spec}
+
+
+def _group(name: str, replicas: int, spec: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"groupName": name, "replicas": replicas, "template": {"spec": spec}, **more}
+
+
 def test_the_workers_of_a_ray_job_have_what_the_head_has() -> None:
     mount = {"volumeMounts": [{"name": "c", "mountPath": "/samples"}],
              "pod": {"volumes": [{"name": "c", "configMap": {"name": "code"}}]}}  # fmt: skip
-    cluster = {"headGroupSpec": {"template": {"spec": pod(**mount)}},
-               "workerGroupSpecs": [{"groupName": "g", "replicas": 2, "template": {"spec": pod()}}]}  # fmt: skip
-    ray = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r"},
-           "spec": {"entrypoint": "python /samples/x.py", "rayClusterSpec": cluster}}  # fmt: skip
+    ray = _ray(
+        "RayJob", pod(**mount), _group("g", 2, pod(), rayStartParams={"num-cpus": "4", "block": "true"})
+    )
     spec = spec_of(ray)
     assert (spec["workers"], spec["secret_files"]) == (2, [{"name": "code", "path": "/samples"}])
     assert 'until [ "$(joined)" -ge "$WORLD_SIZE" ]' in spec["command"]
-    cluster["workerGroupSpecs"][0]["template"]["spec"] = pod(image="other:1")
+    assert 'ray start --address="$MASTER_ADDR:6379" --num-cpus=4; do' in spec["command"]
+    ray["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"] = pod(image="other:1")
     assert "different images" in refusals(converted(ray))
+
+
+def test_groups_of_a_ray_job_and_a_head_that_differs_are_roles() -> None:
+    small = _group(
+        "small", 2, of_gpus(), rayStartParams={"resources": '"{\\"disk\\": 1}"', "node-ip-address": "$IP"}
+    )
+    large = _group("Large GPUs", 1, of_gpus(image="large:1"), numOfHosts=2)
+    none = _group("later", 0, of_gpus())
+    found = converted(_ray("RayJob", of_cpus(image="head:1"), small, large, none, **{"num-cpus": "0"}))
+    assert [line for line in found.report if line.fate is Fate.REFUSED] == []
+    spec = JobSpec.parse(dict(found.works[0].spec))
+    assert [(one.name, one.workers, one.holds_gpus, one.ends_job, one.environment) for one in spec.roles] == [
+        ("head", 1, False, True, "head:1"), ("small", 2, True, False, "train:1"),
+        ("large-gpus", 2, True, False, "large:1"),
+    ]  # fmt: skip
+    head, first, second = (one.command for one in spec.roles)
+    assert "ray start --head --port=6379 --dashboard-host=0.0.0.0 --num-cpus=0\n" in head
+    assert '-ge "$FAIRLOT_WORLD_SIZE"' in head
+    assert "python /samples/x.py" in head
+    joins = 'until ray start --address="${FAIRLOT_HOSTS_HEAD%%:*}:6379" --block'
+    assert (first, second) == (
+        f"{joins} --resources='{{\"disk\": 1}}'; do sleep 2; done",
+        f"{joins}; do sleep 2; done",
+    )
+    for command in (head, first):
+        subprocess.run(["sh", "-n", "-c", command], check=True)
+    left = {
+        line.source.rpartition(".")[2]: line.fate
+        for line in found.report
+        if "workerGroupSpecs" in line.source
+    }
+    assert left["workerGroupSpecs[2]"] is Fate.APPROXIMATED
+    assert (left["resources"], left["node-ip-address"]) == (Fate.MAPPED, Fate.DROPPED)
+
+
+def test_groups_of_a_ray_cluster_without_gpus_hold_some_and_the_head_none() -> None:
+    made = spec_of(_ray("RayCluster", pod(), _group("a", 1, pod()), _group("b", 1, of_cpus())))
+    assert [one["gpus_per_worker"] for one in made["roles"]] == [0, 1, 1]
+    alone = spec_of(_ray("RayCluster", pod(), _group("a", 0, pod())))
+    assert (alone["workers"], "roles" in alone) == (1, False)
+    alike = spec_of(_ray("RayCluster", of_gpus(), _group("a", 2, of_gpus())))
+    assert (alike["workers"], "roles" in alike) == (3, False)
 
 
 def test_a_ray_cluster_becomes_a_job_that_runs_until_it_is_cancelled() -> None:
@@ -555,6 +678,6 @@ spec:
     assert [line for line in found.report if line.fate is Fate.REFUSED] == []
     (work,) = found.works
     assert (work.kind, work.name, work.spec["port"]) == (WorkKind.JOB, "shared", 8265)
-    assert (work.spec["workers"], work.spec["gpus_per_worker"]) == (3, 2)
-    assert work.spec["command"].count("ray start") == 2
-    assert "exec ray start --head" in work.spec["command"]
+    head, gpus = work.spec["roles"]
+    assert (head["gpus_per_worker"], gpus["workers"], gpus["gpus_per_worker"]) == (0, 3, 2)
+    assert head["command"].startswith("exec ray start --head")

@@ -6,6 +6,7 @@ import pytest
 
 from scheduling.importers.registry import convert
 from scheduling.importers.report import Fate, WorkKind
+from scheduling.spec.job_spec import JobSpec
 from scheduling.sweeps.parameters import Parameters
 from tests.scheduling.importers.foreign_samples import SAMPLES
 
@@ -93,7 +94,8 @@ def test_a_search_becomes_a_random_sweep(
     ("kind", "values", "command", "source"),
     [
         ("random", "uniform, value: 0:1", "{{ x }}", "matrix.numRuns"),
-        ("hyperband, maxIterations: 3", "uniform, value: 0:1", "{{ x }}", "matrix.kind"),
+        ("iterative, maxIterations: 3", "uniform, value: 0:1", "{{ x }}", "matrix.kind"),
+        ("hyperband, eta: 1, maxIterations: 9", "uniform, value: 0:1", "{{ x }}", "matrix.maxIterations"),
         ("random, numRuns: 5", "normal, value: 0:1", "{{ x }}", "matrix.params.x"),
         ("random, numRuns: 5", "quniform, value: 0:1e9:0.5", "{{ x }}", "matrix.params.x"),
         ("random, numRuns: 5", "uniform, value: some", "{{ x }}", "matrix.params.x"),
@@ -111,6 +113,49 @@ def test_a_matrix_that_no_sweep_can_draw_is_refused(
     assert source in [line.source for line in lines if line.fate is Fate.REFUSED]
 
 
+def test_a_search_by_hyperband_does_the_same_work_with_members_that_run_to_the_end() -> None:
+    search = SEARCH % (
+        "hyperband, maxIterations: 27, eta: 3, resume: true, resource: {name: epochs}",
+        "uniform, value: 0:1",
+    )
+    found = convert(RUN % (search, "python, a.py, '{{ x }}', '{{ epochs }}'", ""))
+    (work,) = found.works
+    assert work.options["parameters"]["count"] == 16  # 4 brackets, each with the work of 4 whole runs
+    assert work.spec["command"] == 'python a.py "${x}" 27'
+    (line,) = [line for line in found.report if line.source == "matrix.maxIterations"]
+    assert (line.fate, "16 members" in line.text) == (Fate.APPROXIMATED, True)
+
+
+CONTAINER = "{replicas: %d, container: {image: %s, command: [%s], resources: {limits: {nvidia.com/gpu: %d}}}}"
+
+
+def test_replicas_that_differ_are_roles() -> None:
+    chief, worker = CONTAINER % (1, "a", "train", 2), CONTAINER % (3, "a", "'train, --worker'", 2)
+    ps = "{replicas: 1, container: {image: b, command: [serve]}}"
+    run = f"run: {{kind: tfjob, chief: {chief}, worker: {worker}, ps: {ps}, evaluator: {{replicas: 0}}}}\n"
+    (work,) = convert("kind: component\nversion: 1.1\n" + run).works
+    spec = JobSpec.parse(dict(work.spec))
+    assert [(one.name, one.workers, one.gpus_per_worker, one.ends_job, one.environment) for one in spec.roles] == [
+        ("chief", 1, 2, True, "a"), ("worker", 3, 2, False, "a"), ("ps", 1, 0, False, "b"),
+    ]  # fmt: skip
+    idle = f"run: {{kind: pytorchjob, master: {ps}, worker: {worker}}}\n"
+    found = convert("kind: component\nversion: 1.1\n" + idle)
+    assert [line.source for line in found.report if line.fate is Fate.REFUSED] == ["run.master"]
+
+
+@pytest.mark.parametrize("waits", ["", ", command: [/usr/sbin/sshd, -D]"])
+def test_the_launcher_of_an_mpi_job_calls_mpirun(waits: str) -> None:
+    launcher = "{container: {image: a, command: [mpirun, train]}}"
+    worker = f"{{replicas: 2, container: {{image: a, resources: {{limits: {{nvidia.com/gpu: 1}}}}{waits}}}}}"
+    run = f"run: {{kind: mpijob, launcher: {launcher}, worker: {worker}}}\n"
+    (work,) = convert("kind: component\nversion: 1.1\n" + run).works
+    spec = JobSpec.parse(dict(work.spec))
+    assert (spec.launch, spec.command) == ("mpi", "mpirun train")
+    assert [(one.name, one.workers, one.command) for one in spec.roles] == [
+        ("launcher", 1, "mpirun train"), ("worker", 2, ""),
+    ]  # fmt: skip
+
+
 def test_a_service_and_a_schedule() -> None:
     (service,) = convert(SAMPLES["polyaxon-service"]).works
     assert (service.kind, service.name, service.spec["port"]) == (WorkKind.SERVICE, "tensor-board", 6006)
@@ -126,7 +171,9 @@ def test_a_service_and_a_schedule() -> None:
         ("urlRef: https://example.org/x.yaml", "urlRef"),
         ("run: {kind: dag, operations: []}", "run.kind"),
         ("run: {kind: job, container: {image: '{{ image }}', command: [a]}}", "run.container.image"),
-        ("run: {kind: tfjob, chief: {container: {image: a}}, worker: {container: {image: b}}}", "run.worker"),
+        ("run: {kind: tfjob, chief: {container: {image: a}}, worker: {container: {image: b}}}",
+         "run.chief.container.command"),
+        ("run: {kind: daskjob, job: {container: {image: a}}}", "run"),
         ("matrix: {kind: bayes, params: {x: {kind: uniform, value: 0:1}}}\nrun: {kind: job, container: {image: a,"
             " command: [b]}}",
          "matrix.maxIterations"),
