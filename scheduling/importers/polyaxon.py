@@ -401,7 +401,7 @@ def _roles(
     run: Fields, parts: Sequence[Fields], counts: Sequence[int | None], draft: JobDraft, *, mpi: bool
 ) -> bool:
     """Sets the fields of a job with a role for each kind of replica."""
-    report, groups = draft.report, []
+    report, groups = draft.report, list[Group]()
     names = [one.path.rpartition(".")[2] for one in parts]
     ends = next((name for name in ("launcher", "master", "chief", "worker") if name in names), "")
     asking = {name for name, one in zip(names, parts, strict=True) if has_gpus(one.section("container"))}
