@@ -21,7 +21,7 @@ from portal.jobs.detail import yaml_of
 from portal.jobs.failure import Failure, log_end_of
 from portal.lists.cells import Label
 from portal.readiness import what_to_do
-from portal.services.failures import failed_replicas, has_failed
+from portal.services.failures import crashes_in_rollout, failed_replicas, has_failed
 from scheduling.core.reason_labels import SHORT
 from scheduling.jobs.explain import Explainer
 from scheduling.leases.interruptions import back_by
@@ -82,6 +82,8 @@ def status_of(service: Service) -> Label:
         return Label("In trouble", "bad", "alert")
     if not service.replicas:
         return Label("Scaled to 0", "muted", "pause")
+    if crashes_in_rollout(service):
+        return Label("In trouble", "bad", "alert")
     if service.good_id != service.current_id:
         return Label("Rolling out", "info", "starting")
     if service.ready >= service.replicas:  # type: ignore[attr-defined]  # annotated
@@ -208,10 +210,7 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
             told.append(f"The first waiting replica is expected to start by {by}.")
     kept = sum(member.job.state != Job.State.CANCELLING for member in members)
     if service.replicas > kept and not service.trouble and service.good_id == service.current_id:
-        told.append(
-            f"{_are(service.replicas - kept, 'replica', 'replicas')} will be created soon. After a "
-            "replica ends by itself, Fairlot waits before it creates another one."
-        )
+        told.append(f"{_are(service.replicas - kept, 'replica', 'replicas')} will be created soon.")
     return told + _roll_out(service, members)
 
 
@@ -244,6 +243,11 @@ def _roll_out(service: Service, members: Sequence[Member]) -> list[str]:
         f"Revision {revision.number} is being rolled out: {proven} of {counted(service.replicas, 'replica')}"
         f" {'has' if service.replicas == 1 else 'have'} become ready{older}."
     ]
+
+
+def good_to_go_back_to(service: Service) -> ServiceRevision | None:
+    """Returns the revision that worked last while another one is rolled out; None if there is no such revision."""
+    return service.good if service.wanted and service.good_id != service.current_id else None
 
 
 def extra_of(service: Service, members: Sequence[Member]) -> int:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from scheduling.models import Job, Service
 from scheduling.models.event_codes import ServiceEventKind as Kind
-from scheduling.services.crashes import BY_ITSELF, crash_loop_of
+from scheduling.services.crashes import crash_loop_of
 from scheduling.services.replicas import ROLLOUTS
 
 if TYPE_CHECKING:
@@ -22,17 +22,18 @@ def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
 
     This is the first of these that exists:
 
-    1. While too few replicas are ready, or the current revision has failed: the replica of the current revision that
-       most recently ended by itself, which a replica should never do.
+    1. While too few replicas are ready, or the current revision has failed or crashes during its rollout: the replica
+       of the current revision that most recently ended by itself, which a replica should never do.
     2. The latest replica of a crash loop, also while its successor is ready.
-    3. If the latest rollout was rolled back automatically: a replica of the revision that failed.
+    3. If the latest rollout was rolled back from a revision that failed: a replica of this revision.
 
     Returns None if there is no such replica, or if the service should have no replicas.
     """
     if not service.wanted:
         return None
-    if has_failed(service) or sum(member.is_ready for member in members) < service.replicas:
-        failed = Job.objects.filter(service=service, revision=service.current_id, state__in=BY_ITSELF)
+    is_well = sum(member.is_ready for member in members) >= service.replicas
+    if not is_well or has_failed(service) or crashes_in_rollout(service):
+        failed = Job.objects.filter(service=service, revision=service.current_id, state__in=Job.BY_ITSELF)
         if latest := failed.select_related("cluster", "revision").order_by("-ended_at").first():
             return latest
     if crashes := crash_loop_of(service, now=timezone.now()):
@@ -68,6 +69,12 @@ def has_failed(service: Service) -> bool:
     return revision is not None and revision.failed_at is not None and service.good_id != revision.pk
 
 
+def crashes_in_rollout(service: Service) -> bool:
+    """Returns whether the current revision is being rolled out, and a replica of it ended by itself since the rollout
+    last made progress. `service` must come from `with_counts()`."""
+    return service.good_id != service.current_id and service.crashes  # type: ignore[attr-defined]  # annotated
+
+
 def failed_replicas(service: Service) -> dict[int | None, Job]:
     """Returns a replica of each failed revision, by the revision's id: the one whose log says best why it failed.
 
@@ -77,8 +84,8 @@ def failed_replicas(service: Service) -> dict[int | None, Job]:
     ran = Job.objects.filter(service=service, first_started_at__isnull=False)
     failed = ran.filter(revision__failed_at__isnull=False)
     found = (
-        failed.filter(Q(state__in=BY_ITSELF) | Q(first_ready_at=None))
-        .annotate(is_over=ExpressionWrapper(Q(state__in=BY_ITSELF), output_field=BooleanField()))
+        failed.filter(Q(state__in=Job.BY_ITSELF) | Q(first_ready_at=None))
+        .annotate(is_over=ExpressionWrapper(Q(state__in=Job.BY_ITSELF), output_field=BooleanField()))
         .order_by("revision_id", "-is_over", F("ended_at").desc(nulls_first=True), "-pk")
         .distinct("revision_id")
     )

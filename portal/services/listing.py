@@ -24,6 +24,7 @@ STATE = Case(
     When(stopped_at__isnull=False, then=Value("stopped")),
     When(~Q(trouble="") | Q(current__failed_at__isnull=False) & _IS_NOT_GOOD, then=Value("trouble")),
     When(replicas=0, then=Value("zero")),
+    When(_IS_NOT_GOOD & Q(crashes=True), then=Value("trouble")),
     When(_IS_NOT_GOOD, then=Value("rolling")),
     When(ready__gte=F("replicas"), then=Value("up")),
     When(ready__gt=0, then=Value("partly")),

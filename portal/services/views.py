@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed
 from accounting.core.numbers import read_key
 from accounting.core.wording import counted
@@ -36,6 +37,7 @@ from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.leases.interruptions import of_service
 from scheduling.models import Cluster, Service
 from scheduling.services.actions import change_service, remove_service, roll_back_service
+from scheduling.services.replicas import next_steps_of
 from scheduling.spec.job_spec import SpecError
 
 REPLICAS_PER_PAGE = 50
@@ -75,6 +77,8 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
         "unready": unready,
         "unready_end": log_end_of(unready) if unready else None,
         "troubles": detail.troubles_of(shown, members),
+        "next_steps": next_steps_of(shown, at=now_from_database()),
+        "back_to": detail.good_to_go_back_to(shown),
         "is_stuck": detail.is_stuck(shown, members),
         "extra": detail.extra_of(shown, members),
         "page": Paginator(members, REPLICAS_PER_PAGE).get_page(request.GET.get("page")),

@@ -70,6 +70,7 @@ class Job(models.Model):
     HOLDING = (State.STARTING, State.RUNNING, State.STOPPING, State.CANCELLING)
     UNFINISHED = (*WAITING, *HOLDING)
     ENDED = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+    BY_ITSELF = (State.SUCCEEDED, State.FAILED)
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="jobs")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="jobs")

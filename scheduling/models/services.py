@@ -28,7 +28,8 @@ class ServiceQuerySet(models.QuerySet["Service"]):
 
     def with_counts(self) -> Self:
         """Annotates each service with counts of its replicas: `ready`, `holding` (with GPUs) and `living` (not
-        ended)."""
+        ended), and with `crashes`: whether a replica of its current revision ended by itself since the rollout last
+        made progress."""
 
         def count(jobs: models.QuerySet[Job]) -> Coalesce:
             mine = jobs.filter(service=models.OuterRef("pk")).order_by().values("service")
@@ -36,10 +37,17 @@ class ServiceQuerySet(models.QuerySet["Service"]):
             return Coalesce(models.Subquery(number), 0)
 
         ready = Lease.objects.ready().filter(job=models.OuterRef("pk"))
+        crashed = Job.objects.filter(
+            service=models.OuterRef("pk"),
+            revision=models.OuterRef("current"),
+            state__in=Job.BY_ITSELF,
+            ended_at__gte=models.OuterRef("progress_at"),
+        )
         return self.annotate(
             ready=count(Job.objects.filter(models.Exists(ready))),
             holding=count(Job.objects.filter(state__in=Job.HOLDING)),
             living=count(Job.objects.unfinished()),
+            crashes=models.Exists(crashed),
         )
 
     def kept(self) -> Self:

@@ -22,7 +22,7 @@ from scheduling.models import Cluster, Service, ServiceRevision
 from scheduling.models.event_codes import ServiceEventKind as Kind
 from scheduling.models.ownership import require_changeable
 from scheduling.models.versions import require_version
-from scheduling.services.replicas import judge, make_current, note
+from scheduling.services.replicas import give_up, judge, make_current, note
 from scheduling.spec.job_spec import JobSpec, SpecError
 
 MOST_REPLICAS = 1000
@@ -121,7 +121,8 @@ def change_service(
 
 @transaction.atomic(durable=True)
 def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
-    """Rolls out the earlier revision that has this number. Raises Refused if the service has no such revision."""
+    """Rolls out the earlier revision that has this number. Marks the current revision as failed if its replicas ended
+    by themselves or were not ready. Raises Refused if the service has no such revision."""
     service = _locked(actor, service)
     revision = service.revisions.filter(number=number).first()
     if revision is None:
@@ -131,8 +132,10 @@ def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
     now = now_from_database()
     judge(service, at=now)
     before = service.current.number if service.current else None
+    why = give_up(service, actor=actor, at=now)
     make_current(service, revision, at=now)
-    note(service, Kind.ROLLED_BACK, user=actor.get_username(), before=before, revision=number)
+    failed = {"failed": before, "why": why} if why else {}
+    note(service, Kind.ROLLED_BACK, user=actor.get_username(), before=before, revision=number, **failed)
     _tell(service, actor, "service.roll_back", before={"revision": before}, after={"revision": number})
     return service
 
@@ -185,7 +188,9 @@ def _update(service: Service, spec: JobSpec, actor: User, *, even_if_never: bool
         return None
     _require_member(actor, service.tenant)
     _check(spec, service.tenant, service.cluster, actor, even_if_never=even_if_never)
-    judge(service, at=now_from_database())
+    now = now_from_database()
+    judge(service, at=now)
+    give_up(service, actor=actor, at=now)
     revision = _revise(service, spec, actor)
     note(service, Kind.UPDATED, user=actor.get_username(), revision=revision.number)
     return revision.number

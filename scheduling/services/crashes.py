@@ -10,7 +10,6 @@ from django.db.models import Count, Max
 from scheduling.core.event_texts import end_text_of
 from scheduling.models import Job, Service
 
-BY_ITSELF = (Job.State.SUCCEEDED, Job.State.FAILED)
 # A replica is in a crash loop if this many in its slot ended by themselves within this time. After three in a row
 # Fairlot waits for minutes before it starts the next one, so a replica that lasts for minutes reaches this number too.
 OFTEN = 3
@@ -43,7 +42,7 @@ def crash_loop_of(service: Service, *, now: datetime) -> CrashLoop | None:
     ended = Job.objects.filter(
         service=service,
         revision=service.current_id,
-        state__in=BY_ITSELF,
+        state__in=Job.BY_ITSELF,
         ended_at__gt=now - WITHIN,
         slot__lt=service.replicas + service.max_surge,
     )

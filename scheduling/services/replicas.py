@@ -17,6 +17,7 @@ from accounting.access import audit
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.wording import counted
+from accounting.models import User
 from fairshare.model import Reason
 from scheduling.core import pubsub
 from scheduling.core.announcing import announce_crash_loop, announce_failed_revision
@@ -25,7 +26,7 @@ from scheduling.jobs.submitting import submit_stored
 from scheduling.models import Job, Lease, Service, ServiceEvent, ServiceRevision
 from scheduling.models.event_codes import Cause, EventCode, Message
 from scheduling.models.event_codes import ServiceEventKind as Kind
-from scheduling.services.crashes import BY_ITSELF, crash_loop_of
+from scheduling.services.crashes import crash_loop_of
 from scheduling.services.rollout import Replica, Wanted, plan
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -142,20 +143,26 @@ class _ServiceState:
 
         The last replica in such a slot ended by itself and must not be replaced yet.
         """
-        return {slot for slot, jobs in self.ended.items() if self._rests(jobs)}
+        return set(self.next_tries)
 
-    def _rests(self, jobs: Sequence[Job]) -> bool:
+    @cached_property
+    def next_tries(self) -> Mapping[int, datetime]:
+        """Returns when the back-off of each slot in `resting` ends."""
+        found = {slot: self._rests_until(jobs) for slot, jobs in self.ended.items()}
+        return {slot: until for slot, until in found.items() if until is not None and self.now < until}
+
+    def _rests_until(self, jobs: Sequence[Job]) -> datetime | None:
         tries = 0
         for job in jobs:
             began, ended = job.first_started_at or job.created_at, job.ended_at
             steady = ended is not None and job.first_ready_at is not None and ended - began >= STEADY
-            if job.revision_id != self.service.current_id or job.state not in BY_ITSELF or steady:
+            if job.revision_id != self.service.current_id or job.state not in Job.BY_ITSELF or steady:
                 break
             tries += 1
         ended = jobs[0].ended_at
         if not tries or ended is None:
-            return False
-        return self.now < ended + timedelta(seconds=REST_SECONDS[min(tries, len(REST_SECONDS)) - 1])
+            return None
+        return ended + timedelta(seconds=REST_SECONDS[min(tries, len(REST_SECONDS)) - 1])
 
     def why_end(self, job: Job) -> Message:
         service = self.service
@@ -182,7 +189,7 @@ def _make(look: _ServiceState, slots: Sequence[int]) -> None:
         except (NotAllowed, Refused, SpecError) as error:
             trouble = str(error)
             break
-        if latest and latest[0].state in BY_ITSELF and latest[0].revision_id == service.current_id:
+        if latest and latest[0].state in Job.BY_ITSELF and latest[0].revision_id == service.current_id:
             ended = latest[0]
             note(
                 service, Kind.REPLACED, replica=ended.name, by=job.name, state=ended.state, code=ended.end_code,
@@ -228,6 +235,39 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
             "priority": FIRST + JobSpec.stored(revision.spec).priority,
         },
     )
+
+
+@dataclass(frozen=True)
+class NextSteps:
+    """What Fairlot does next with a service whose replicas do not become ready or stay up.
+
+    - `next_try_at`: when the next replica is created in place of one that ended by itself; None if none is due.
+    - `gives_up_at`: when the rollout counts as failed if no further replica becomes ready until then; None if no
+      rollout is in progress, or if its replicas only wait for GPUs.
+    - `back_to`: the revision to which the service is then rolled back; None without automatic rollback, or if no
+      revision has worked yet.
+    """
+
+    next_try_at: datetime | None = None
+    gives_up_at: datetime | None = None
+    back_to: ServiceRevision | None = None
+
+
+def next_steps_of(service: Service, *, at: datetime) -> NextSteps:
+    """Returns what the controller does next with a service, as seen at the time `at`. Changes nothing."""
+    if not service.wanted or service.current is None:
+        return NextSteps()
+    look = _ServiceState(service, at)
+    tries = [until for slot, until in look.next_tries.items() if slot < service.wanted + service.max_surge]
+    next_try = min(tries, default=None) if len(look.of_current) < service.wanted else None
+    if service.good_id == service.current_id or not _is_trying(look):
+        return NextSteps(next_try)
+    back_to = service.good if service.auto_rollback else None
+    failed = service.current.failed_at
+    if back_to is None and failed is not None and failed >= service.progress_at:
+        return NextSteps(next_try)
+    gives_up = service.progress_at + timedelta(seconds=service.progress_deadline_seconds)
+    return NextSteps(next_try, gives_up, back_to)
 
 
 # --- judging the current revision --------------------------------------------------------------------------
@@ -277,10 +317,34 @@ def _is_trying(look: _ServiceState) -> bool:
     ended = Job.objects.filter(
         service=look.service,
         revision=look.service.current,
-        state__in=BY_ITSELF,
+        state__in=Job.BY_ITSELF,
         ended_at__gte=look.service.progress_at,
     )
     return trying or ended.exists()
+
+
+def give_up(service: Service, *, actor: User, at: datetime) -> str:
+    """Marks the current revision as failed if `actor` replaces it although it does not work. Runs in the caller's
+    transaction, before the revision is replaced.
+
+    It does not work if it is not good, and its replicas ended by themselves or run and are not ready. Returns why the
+    revision failed; "" if it did not, as far as is known.
+    """
+    look, revision = _ServiceState(service, at), service.current
+    if revision is None or service.good_id == revision.pk or not service.wanted or not _is_trying(look):
+        return ""
+    if revision.failed_at is not None and revision.failed_at >= service.progress_at:
+        return revision.why_failed
+    if not (words := _last_words(look)):
+        return ""
+    proven = sum(job.first_ready_at is not None for job in look.of_current)
+    revision.failed_at = at
+    revision.why_failed = (
+        f"{proven} of {counted(service.replicas, 'replica')} had become ready when {actor.get_username()} replaced the"
+        f" revision{words}"
+    )
+    revision.save(update_fields=["failed_at", "why_failed"])
+    return revision.why_failed
 
 
 def judge(service: Service, *, at: datetime) -> None:
@@ -348,7 +412,9 @@ def _last_words(look: _ServiceState) -> str:
     waiting = Lease.objects.filter(job__in=[job.pk for job in look.of_current], state=Lease.State.RUNNING)
     said = waiting.exclude(why_not_ready="").values_list("why_not_ready", flat=True).first()
     if not said:
-        failed = Job.objects.filter(service=look.service, revision=look.service.current, state__in=BY_ITSELF)
+        failed = Job.objects.filter(
+            service=look.service, revision=look.service.current, state__in=Job.BY_ITSELF
+        )
         said = failed.order_by("-ended_at").values_list("end_message", flat=True).first()
     return f" ({said})" if said else ""
 

@@ -1414,6 +1414,9 @@ class ServiceInFull(TypedDict):
     members: list[ServiceReplica]
     interruptions: list[Interruption]
     expected_back_at: str | None
+    next_try_at: str | None
+    gives_up_at: str | None
+    rolls_back_to: int | None
 
 
 class ServiceReplica(TypedDict):

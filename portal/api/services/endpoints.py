@@ -10,6 +10,7 @@ from ninja import Query, Router
 from ninja.errors import HttpError
 from ninja.responses import Status
 
+from accounting.core.clock import now_from_database
 from portal import interruptions
 from portal.api.fields import AskedFlag, AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
@@ -39,6 +40,7 @@ from scheduling.leases.interruptions import back_by, of_service
 from scheduling.models import Job, Service, ServiceRevision
 from scheduling.models.versions import version_of
 from scheduling.services.actions import change_service, create_service, remove_service, roll_back_service
+from scheduling.services.replicas import next_steps_of
 from scheduling.services.traffic import Outcome, Traffic
 from scheduling.services.traffic_samples import read_traffic
 
@@ -99,6 +101,7 @@ def get_service(request: ApiRequest, service_id: int) -> dict[str, Any]:
     revisions = service.revisions.select_related("author")
     replicas = failed_replicas(service)
     members = members_of(service)
+    steps = next_steps_of(service, at=now_from_database())
     return show(service, members) | {
         "last_failure": _show_failure(latest_failure(service, members)),
         "sentences": sentences_of(service, members, reader=request.auth),
@@ -106,6 +109,9 @@ def get_service(request: ApiRequest, service_id: int) -> dict[str, Any]:
         "members": [show_member(member) for member in members],
         "interruptions": interruptions.as_json(interruptions.shown(of_service(service))),
         "expected_back_at": back_by(member.job for member in members),
+        "next_try_at": steps.next_try_at,
+        "gives_up_at": steps.gives_up_at,
+        "rolls_back_to": steps.back_to and steps.back_to.number,
     }
 
 

@@ -161,6 +161,17 @@ class ServiceInFull(Service):
     expected_back_at: datetime | None = Field(
         description="Time by which the first waiting replica is expected to start; null if unknown."
     )
+    next_try_at: datetime | None = Field(
+        description="Time from which Fairlot creates the next replica in place of one that ended by itself; null if "
+        "none is due."
+    )
+    gives_up_at: datetime | None = Field(
+        description="Time at which the rollout counts as failed if no further replica becomes ready before; null if "
+        "no rollout is in progress, or if its replicas only wait for GPUs."
+    )
+    rolls_back_to: int | None = Field(
+        description="Number of the revision to which Fairlot rolls back then; null if it does not."
+    )
 
 
 class ServicePage(Schema):

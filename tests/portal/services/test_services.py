@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from django.utils.html import escape
 
 from accounting.core.clock import now_from_database
 from accounting.models import AuditEvent, Membership
+from fairlot_client.cli.commands.programs import SERVICE as SERVICE_LINES
 from portal.services.detail import members_of, sentences_of
 from portal.submit.fields import Fields, digest
 from scheduling.backends.base import End, Phase
@@ -218,6 +219,65 @@ def test_the_api_says_of_a_stuck_rollout_what_its_page_says(scene: Scene, bob: C
     bob.post(f"{page_of(service)}allow-missing/")
     service.refresh_from_db()
     assert service.max_unavailable == 3, "the button makes no rollout stricter"
+
+
+def test_a_rollout_that_crashes_is_in_trouble_and_says_what_comes_next(
+    scene: Scene, bob: Client, api
+) -> None:
+    service, people = scene.service, scene.people
+    for job in (scene.waiting, scene.job):
+        cancel_job(actor=people.alice, job=job)
+    scene.world.carry_out()
+    change_service(actor=people.bob, service=service, replicas=1, max_unavailable=1)
+    step_service(service_id=service.pk)
+    bring_up(scene, service, ready=True)
+    step_service(service_id=service.pk)
+    change_service(
+        actor=people.bob, service=service, spec=JobSpec(name=service.name, command="crashes", port=8080)
+    )
+    for _ in range(3):
+        step_service(service_id=service.pk)
+        scene.world.fill()
+        scene.world.carry_out()
+    html = text_of(bob.get(page_of(service)))
+    assert "Rolling out" in html
+    assert "Roll back to revision 1</button>" in html.split('id="replicas-title"')[0], (
+        "a rollout can be given up"
+    )
+    bad = Job.objects.unfinished().get(service=service, revision__number=2)
+    gone = {"end": End.FAILED, "ended_age": 0.0, "exit_code": 3, "message": "exited with code 3"}
+    scene.world.see(scene.world.lease(bad), Phase.ENDED, **gone)
+    Job.objects.filter(pk=bad.pk).update(ended_at=now_from_database() + timedelta(seconds=45))
+    html, shown = text_of(bob.get(page_of(service))), api("GET", f"/services/{service.pk}")[1]
+    note = html.split('id="replicas-title"')[0]
+    assert shown["status"] == "In trouble"
+    assert "note-bad" in note
+    for said in (
+        "In trouble",
+        "exited with code 3",
+        "Next try: <time",
+        "rolls the service back to revision 1",
+        ">in 46 s<",
+    ):
+        assert said in note, said
+    assert re.search("Next try: <time [^>]*>in [0-9]+ (s|min)<", note)
+    assert "Roll back to revision 1</button>" in note
+    assert "No replica runs or waits now. Next try: <time" in html
+    assert shown["next_try_at"] < shown["gives_up_at"]
+    assert shown["rolls_back_to"] == 1
+    lines = dict(SERVICE_LINES)
+    assert lines["rollout fails"](shown).endswith("Z, then rolls back to revision 1")
+    assert lines["rollout fails"]({}) == ""
+    assert "In trouble" in text_of(bob.get("/services/"))
+    bob.post(f"{page_of(service)}rollback/", {"revision": "1"})
+    html = text_of(bob.get(page_of(service)))
+    row = html.split('id="revision-2"')[1].split("</details>")[0]
+    assert (
+        "0 of 1 replica had become ready when bob replaced the revision (exited with code 3)"
+        in row.split("</summary>")[0]
+    )
+    assert f"/jobs/{bad.pk}/log/" in row
+    assert "Revision 2 failed, and the service was rolled back to revision 1" in html
 
 
 def test_the_expected_start_of_a_replica_has_the_format_of_all_times(scene: Scene) -> None:

@@ -22,7 +22,7 @@ from scheduling.retention import prune
 from scheduling.services import replicas
 from scheduling.services.actions import change_service, create_service, remove_service, roll_back_service
 from scheduling.services.crashes import crash_loop_of
-from scheduling.services.replicas import FIRST, services_to_step, step_service
+from scheduling.services.replicas import FIRST, NextSteps, next_steps_of, services_to_step, step_service
 from scheduling.spec.job_spec import JobSpec, SpecError
 from tests.scheduling.world import World, world
 
@@ -344,6 +344,91 @@ def test_a_crash_loop_is_rolled_back_although_it_waits_for_gpus_in_between(lab: 
     service.refresh_from_db()
     assert service.current.number == 1
     assert "(exit 1)" in service.revisions.get(number=2).why_failed
+
+
+def steps(service: Service) -> NextSteps:
+    service.refresh_from_db()
+    return next_steps_of(service, at=now_from_database())
+
+
+def crash(lab: World, service: Service, number: int) -> Job:
+    """Lets the replica of a revision start and end by itself, and the controller see that."""
+    for _ in range(2):
+        lab.fill()
+        lab.carry_out()
+        step_service(service_id=service.pk)
+    job = Job.objects.unfinished().get(service=service, revision__number=number)
+    fail(lab, job)
+    step_service(service_id=service.pk)
+    job.refresh_from_db()
+    return job
+
+
+def test_what_comes_next_is_known_while_a_rollout_crashes(lab: World) -> None:
+    service = service_of(lab, 1, progress_deadline_seconds=300)
+    come_up(lab, service)
+    assert steps(service) == NextSteps()
+    change_service(actor=lab.people.bob, service=service, spec=spec(command="crashes"))
+    assert steps(service) == NextSteps(), "its replica only waits"
+    step_service(service_id=service.pk)
+    for delay in (1, 10):
+        bad = crash(lab, service, 2)
+        found = steps(service)
+        assert found.next_try_at == bad.ended_at + timedelta(seconds=delay)
+        assert found.gives_up_at == service.progress_at + timedelta(seconds=300)
+        assert found.back_to == service.good
+        Job.objects.filter(pk=bad.pk).update(ended_at=now_from_database() - timedelta(seconds=delay))
+        assert steps(service).next_try_at is None, "the controller makes it now"
+        step_service(service_id=service.pk)
+    change_service(actor=lab.people.bob, service=service, auto_rollback=False)
+    assert steps(service).back_to is None
+    service.current.failed_at = now_from_database()
+    service.current.save()
+    assert next_steps_of(service, at=now_from_database()).gives_up_at is None, "it has failed already"
+    change_service(actor=lab.people.bob, service=service, stopped=True)
+    assert steps(service) == NextSteps()
+
+
+def test_a_good_revision_has_a_next_try_and_no_end_of_a_rollout(lab: World) -> None:
+    service = service_of(lab, 2)
+    come_up(lab, service)
+    job = living(service)[0]
+    fail(lab, job)
+    job.refresh_from_db()
+    assert steps(service) == NextSteps(next_try_at=job.ended_at + timedelta(seconds=1))
+    change_service(actor=lab.people.bob, service=service, replicas=1)
+    assert steps(service) == NextSteps(), "enough are left"
+
+
+@pytest.mark.parametrize("how", ["rollback", "update"])
+def test_a_revision_that_a_person_replaces_because_it_crashes_is_marked_failed(lab: World, how: str) -> None:
+    service = service_of(lab, 1)
+    come_up(lab, service)
+    change_service(actor=lab.people.bob, service=service, spec=spec(command="crashes"))
+    step_service(service_id=service.pk)
+    crash(lab, service, 2)
+    if how == "rollback":
+        roll_back_service(actor=lab.people.alice, service=service, number=1)
+    else:
+        change_service(actor=lab.people.alice, service=service, spec=spec(command="better"))
+    bad = service.revisions.get(number=2)
+    assert bad.failed_at is not None
+    assert bad.why_failed == ("0 of 1 replica had become ready when alice replaced the revision (exit 1)")
+
+
+def test_a_revision_that_is_replaced_while_nothing_is_wrong_is_not_marked(lab: World) -> None:
+    service = service_of(lab, 1)
+    come_up(lab, service)
+    change_service(actor=lab.people.bob, service=service, spec=spec(command="slow"))
+    step_service(service_id=service.pk)
+    roll_back_service(actor=lab.people.bob, service=service, number=1)  # its replica waits
+    roll_back_service(actor=lab.people.bob, service=service, number=2)
+    step_service(service_id=service.pk)
+    lab.fill()
+    lab.carry_out()
+    roll_back_service(actor=lab.people.bob, service=service, number=1)  # its replica has just started
+    assert service.revisions.exclude(failed_at=None).count() == 0
+    assert told(service, "rolled_back")[-1] == "bob rolled the service back from revision 2 to 1"
 
 
 def test_where_nothing_is_to_be_gone_back_to_it_says_so_once_and_goes_on(lab: World) -> None:

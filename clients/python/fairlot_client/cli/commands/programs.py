@@ -147,13 +147,22 @@ SERVICES: list[Column] = [
 ]  # fmt: skip
 SERVICE: list[Column] = [
     ("id", "id"), ("name", "name"), ("status", "status"), ("trouble", "trouble"), ("url", "url"),
-    ("ready", lambda it: f"{it['ready']} of {it['replicas']}"), ("revision", "revision"), ("team", "team"),
+    ("ready", lambda it: f"{it['ready']} of {it['replicas']}"), ("revision", "revision"),
+    ("next try", when("next_try_at")), ("rollout fails", lambda it: _gives_up(it, it.get("rolls_back_to"))),
+    ("team", "team"),
     ("owner", "owner"), ("cluster", "cluster"), ("created", when("created_at")),
     ("replicas", lambda it: "\n".join(
         f"job {one['job_id']} {one['state']}{' ready' if one['ready'] else ''} {one['reason'] or one['why_not_ready']}"
         for one in it.get("members", []))),
     ("last failure", lambda it: _failure(it.get("last_failure"))),
 ]  # fmt: skip
+
+
+def _gives_up(found: Any, back_to: int | None) -> str:
+    """Returns when the rollout counts as failed, and what happens then."""
+    at = when("gives_up_at")(found)
+    then = f", then rolls back to revision {back_to}" if back_to else ""
+    return f"{at}{then}" if at else ""
 
 
 def _failure(found: Any) -> str:
