@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +14,7 @@ from portal.jobs.metrics import moment_of, timedelta_text
 from portal.sessions.traffic import FLUSH_SECONDS
 from scheduling.backends.summaries import Summary, of_value
 from scheduling.models import Cluster, Service
-from scheduling.services.traffic import Outcome, Traffic
+from scheduling.services.traffic import FAILURES, Outcome, Traffic
 from scheduling.services.traffic_samples import TrafficPoints, read_traffic
 
 PERIODS = {
@@ -24,6 +24,22 @@ PERIODS = {
     "30d": ("30 days", timedelta(days=30)),
 }
 USUAL = "1h"
+# The names of requests that did not end well: of the lines of a chart, and beside their number.
+ERRORS: Mapping[Outcome, str] = {
+    Outcome.CLIENT_ERROR: "4xx",
+    Outcome.SERVER_ERROR: "5xx",
+    Outcome.NO_REPLICA: "no replica",
+    Outcome.NO_ANSWER: "unreachable",
+    Outcome.TIMED_OUT: "timed out",
+}
+COUNTED: Mapping[Outcome, str] = {
+    Outcome.CLIENT_ERROR: "Client errors (4xx)",
+    Outcome.SERVER_ERROR: "Server errors (5xx)",
+    Outcome.NO_REPLICA: "No replica ready",
+    Outcome.NO_ANSWER: "Replica unreachable",
+    Outcome.TIMED_OUT: "Timed out",
+    Outcome.LEFT: "Sender left",
+}
 LONG_SECONDS = 10.0  # from this latency on, the chart has seconds instead of milliseconds
 
 
@@ -75,21 +91,14 @@ def panels_of(found: TrafficPoints) -> list[Panel]:
                 (label, {at: of_value(1000 * one.mean) for at, one in some.items()}) for label, some in lines
             ]
         panels.append(_panel("latency", "Latency", "s" if seconds else "ms", lines))
-    errors = [
-        ("5xx", _part(found, lambda one: one.count(Outcome.SERVER_ERROR))),
-        ("no replica", _part(found, unanswered)),
-    ]
-    return [*panels, _panel("errors", "Failed requests", "% of requests", errors)]
-
-
-def unanswered(traffic: Traffic) -> int:
-    """Returns how many requests no replica answered: none was ready, or the one that was asked did not answer."""
-    return traffic.count(Outcome.NO_REPLICA) + traffic.count(Outcome.NO_ANSWER)
+    shown = [outcome for outcome in ERRORS if found.whole.count(outcome)] or [Outcome.SERVER_ERROR]
+    errors = [(ERRORS[outcome], _part(found, outcome)) for outcome in shown]
+    return [*panels, _panel("errors", "Errors", "% of requests", errors)]
 
 
 def failed_part(traffic: Traffic) -> float:
-    """Returns which part of the requests failed."""
-    failed = traffic.count(Outcome.SERVER_ERROR) + unanswered(traffic)
+    """Returns which part of the requests failed without a fault of their sender."""
+    failed = sum(traffic.count(outcome) for outcome in FAILURES)
     return failed / traffic.requests if traffic.requests else 0.0
 
 
@@ -103,6 +112,7 @@ def figures_of(found: TrafficPoints, whole: Traffic) -> list[tuple[str, str]]:
         ("Latency p50", latency_text(p50)),
         ("Latency p95", latency_text(p95)),
         ("Failed", percent(failed_part(whole))),
+        *((COUNTED[outcome], f"{number}") for outcome in COUNTED if (number := whole.count(outcome))),
     ]
 
 
@@ -121,7 +131,8 @@ def _percentile(found: TrafficPoints, part: float) -> dict[int, Summary]:
     return {place: of_value(value) for place, value in values.items() if value is not None}
 
 
-def _part(found: TrafficPoints, number: Callable[[Traffic], int]) -> dict[int, Summary]:
+def _part(found: TrafficPoints, outcome: Outcome) -> dict[int, Summary]:
     return {
-        place: of_value(100 * number(point) / point.requests) for place, point in sorted(found.points.items())
+        place: of_value(100 * point.count(outcome) / point.requests)
+        for place, point in sorted(found.points.items())
     }

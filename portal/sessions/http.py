@@ -235,6 +235,8 @@ class _Exchange:
         """Returns how a request ended that has no answer of the program."""
         if self.left:
             return Outcome.LEFT
+        if self.trouble == OUT_OF_REACH:
+            return Outcome.TIMED_OUT
         return Outcome.CLIENT_ERROR if self.trouble in {TOO_LARGE, TOO_SLOW} else Outcome.NO_ANSWER
 
 

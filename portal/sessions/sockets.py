@@ -65,9 +65,16 @@ async def relay(request: Connection, admitted: Admitted) -> None:
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         logger.info("session %s: %r", admitted.session_id, error)
         if not is_open:
-            status = error.status if isinstance(error, aiohttp.WSServerHandshakeError) else 0
-            request.count(outcome_of(status) if status >= 400 else Outcome.NO_ANSWER)
+            request.count(_failure(error))
         await request.send({"type": "websocket.close", "code": TROUBLE})
+
+
+def _failure(error: Exception) -> Outcome:
+    """Returns how a WebSocket ended that did not open because of `error`."""
+    if isinstance(error, TimeoutError):
+        return Outcome.TIMED_OUT
+    status = error.status if isinstance(error, aiohttp.WSServerHandshakeError) else 0
+    return outcome_of(status) if status >= 400 else Outcome.NO_ANSWER
 
 
 class _Talk:

@@ -25,10 +25,13 @@ class Outcome(StrEnum):
     CLIENT_ERROR = "client_error"  # 400 to 499, also if the portal refused the body
     SERVER_ERROR = "server_error"  # 500 to 599, sent by the replica
     NO_REPLICA = "no_replica"  # no replica was ready, so the portal answered 503
-    NO_ANSWER = "no_answer"  # the replica did not answer, so the portal answered 502 or 504
+    NO_ANSWER = "no_answer"  # the replica could not be reached or broke off, so the portal answered 502
+    TIMED_OUT = "timed_out"  # the replica did not answer in time, so the portal answered 504
     LEFT = "left"  # the client left before the answer began
 
 
+# Requests that failed and not by their sender's fault.
+FAILURES = (Outcome.SERVER_ERROR, Outcome.NO_REPLICA, Outcome.NO_ANSWER, Outcome.TIMED_OUT)
 ANSWERED = frozenset({Outcome.OK, Outcome.CLIENT_ERROR, Outcome.SERVER_ERROR})
 
 

@@ -20,15 +20,24 @@ def test_the_api_and_the_command_give_the_same_figures(scene: Scene, fairlot, cl
     record(service)
     found = client.get_service_traffic(service.pk)
     [point] = found["points"]
-    assert {name: point[name] for name in ("requests", "client_errors", "server_errors", "no_replica", "left")} == {
-        "requests": 10, "client_errors": 1, "server_errors": 1, "no_replica": 1, "left": 0,
-    }  # fmt: skip
+    expected = {
+        "requests": 10,
+        "client_errors": 1,
+        "server_errors": 1,
+        "no_replica": 1,
+        "timed_out": 0,
+        "left": 0,
+    }
+    assert {name: point[name] for name in expected} == expected
     assert point["requests_per_second"] == pytest.approx(10 / found["seconds"])
     assert found["whole"]["requests_per_second"] == pytest.approx(10 / 3600, rel=0.01)
     assert found["whole"]["p99_seconds"] >= found["whole"]["p95_seconds"] > 0.16
     shown = fairlot(bob, "service", "metrics", service.pk)
     assert shown.exit_code == 0, shown.output
-    for text in ("requests/s", "latency p95", " ms", "10 %", "10 requests. Requests that programs send"):
+    for text in (
+        "requests/s", "latency p95", " ms", "10 %", "client errors (4xx)", "timed out",
+        "10 requests. Requests that programs send",
+    ):  # fmt: skip
         assert text in shown.output
     shown = fairlot(bob, "service", "metrics", "supernova-api", "-o", "json")
     assert json.loads(shown.stdout)["whole"]["requests"] == 10

@@ -1869,6 +1869,7 @@ class TrafficPoint(TypedDict):
     server_errors: int
     no_replica: int
     no_answer: int
+    timed_out: int
     left: int
     p50_seconds: float | None
     p95_seconds: float | None

@@ -241,6 +241,7 @@ def _show_traffic(at: datetime, traffic: Traffic, rate: float) -> dict[str, Any]
         "server_errors": traffic.count(Outcome.SERVER_ERROR),
         "no_replica": traffic.count(Outcome.NO_REPLICA),
         "no_answer": traffic.count(Outcome.NO_ANSWER),
+        "timed_out": traffic.count(Outcome.TIMED_OUT),
         "left": traffic.count(Outcome.LEFT),
     } | {f"p{percent}_seconds": traffic.percentile(percent / 100) for percent in (50, 95, 99)}
 

@@ -228,7 +228,8 @@ class TrafficPoint(Schema):
     client_errors: int = Field(description="Answers with a status from 400 to 499.")
     server_errors: int = Field(description="Answers of a replica with a status of 500 or more.")
     no_replica: int = Field(description="Requests that came while no replica was ready.")
-    no_answer: int = Field(description="Requests that the replica did not answer.")
+    no_answer: int = Field(description="Requests whose replica could not be reached or broke off.")
+    timed_out: int = Field(description="Requests whose replica did not answer in time.")
     left: int = Field(description="Requests whose sender left before the answer began.")
     p50_seconds: float | None = Field(
         description="Half of the answers began within this time; null without answers."

@@ -13,7 +13,7 @@ from django.db import OperationalError
 from django.test import Client
 
 from accounting.core.clock import now_from_database
-from portal.services.traffic import latency_text, not_counted, panels_of
+from portal.services.traffic import failed_part, latency_text, not_counted, panels_of
 from portal.sessions import traffic as counting
 from portal.sessions.traffic import Tally
 from scheduling.backends.summaries import WINDOW
@@ -51,12 +51,15 @@ def test_the_page_shows_rate_latency_and_failed_requests(scene: Scene, browser_o
     record(scene.service)
     html = page_of(bob, scene.service)
     charts = charts_in(html)
-    assert list(charts) == ["Requests", "Latency", "Failed requests"]
+    assert list(charts) == ["Requests", "Latency", "Errors"]
     assert sum(charts["Requests"][0].values()) * 30 == pytest.approx(10, rel=0.01)
     [p50], [p95] = (line.values() for line in charts["Latency"])
     assert 16 < p50 <= 20 * 1.2
     assert 160 < p95 <= 200 * 1.2
-    assert [list(line.values()) for line in charts["Failed requests"]] == [[10], [10]]
+    assert [list(line.values()) for line in charts["Errors"]] == [[10], [10], [10]]
+    for label in ("Client errors (4xx)", "Server errors (5xx)", "No replica ready"):
+        assert f'{label}</dt><dd class="strong">1</dd>' in html
+    assert "Timed out" not in html, "none did"
     assert '<dd class="strong">20 %</dd>' in html
     assert "Latency is the time until the first byte" in html
     assert "Requests that programs send to the address of a replica itself are not counted." in html
@@ -75,7 +78,19 @@ def test_slow_answers_are_shown_in_seconds() -> None:
     only_failed = Traffic()
     only_failed.note(Outcome.NO_ANSWER, None)
     panels = panels_of(TrafficPoints(now, now + timedelta(seconds=20), 10, {1: only_failed}))
-    assert [panel.title for panel in panels] == ["Requests", "Failed requests"]
+    assert [panel.title for panel in panels] == ["Requests", "Errors"]
+    assert [line.label for line in panels[1].lines] == ["unreachable"]
+    for outcome in Outcome:
+        only_failed.note(outcome, None)
+    panels = panels_of(TrafficPoints(now, now + timedelta(seconds=20), 10, {1: only_failed}))
+    assert [line.label for line in panels[-1].lines] == [
+        "4xx",
+        "5xx",
+        "no replica",
+        "unreachable",
+        "timed out",
+    ]
+    assert failed_part(only_failed) == pytest.approx(5 / 8)
     assert [latency_text(None), latency_text(0.0123), latency_text(12.0)] == ["–", "12.3 ms", "12 s"]
 
 

@@ -888,6 +888,25 @@ def test_a_refused_websocket_counts_by_its_status(answer: bytes, expected: Outco
     assert asyncio.run(relayed()) == [expected]
 
 
+@pytest.mark.parametrize("way", [http, sockets])
+def test_a_replica_that_does_not_accept_in_time_counts_as_timed_out(
+    monkeypatch: pytest.MonkeyPatch, way: Any
+) -> None:
+    async def never(*_: object, **__: object) -> None:
+        raise aiohttp.ConnectionTimeoutError
+
+    async def relayed() -> list[Outcome]:
+        request = OneRequest()
+        if way is sockets:
+            request.leaves.set()
+        monkeypatch.setattr(aiohttp.TCPConnector, "connect", never)
+        facts = {"notes": False} if way is http else {}
+        await way.relay(request, Admitted(1, "127.0.0.1:1", "", "/"), **facts)
+        return request.counted
+
+    assert asyncio.run(relayed()) == [Outcome.TIMED_OUT]
+
+
 def test_a_service_is_for_members_of_its_team_and_their_tokens(lab: World, port: int) -> None:
     service = serving(lab, 2)
     people = lab.people

@@ -341,10 +341,11 @@ FIGURES: dict[str, tuple[str, Callable[[Any], float | None], float, str]] = {
     "requests": ("requests/s", lambda it: it["requests_per_second"], 1.0, ""),
     "p50": ("latency p50", lambda it: it["p50_seconds"], 1000.0, " ms"),
     "p95": ("latency p95", lambda it: it["p95_seconds"], 1000.0, " ms"),
-    "5xx": ("answers with 5xx", lambda it: it["server_errors"] / max(it["requests"], 1), 100.0, " %"),
-    "no replica": (
-        "no replica", lambda it: (it["no_replica"] + it["no_answer"]) / max(it["requests"], 1), 100.0, " %",
-    ),
+    "4xx": ("client errors (4xx)", lambda it: it["client_errors"] / max(it["requests"], 1), 100.0, " %"),
+    "5xx": ("server errors (5xx)", lambda it: it["server_errors"] / max(it["requests"], 1), 100.0, " %"),
+    "no replica": ("no replica ready", lambda it: it["no_replica"] / max(it["requests"], 1), 100.0, " %"),
+    "unreachable": ("replica unreachable", lambda it: it["no_answer"] / max(it["requests"], 1), 100.0, " %"),
+    "timed out": ("timed out", lambda it: it["timed_out"] / max(it["requests"], 1), 100.0, " %"),
 }  # fmt: skip
 
 
