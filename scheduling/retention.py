@@ -26,6 +26,7 @@ from scheduling.models import (
     JobStorage,
     KeptForecast,
     Lease,
+    MetricPoint,
     MetricSample,
     MetricStream,
     Operation,
@@ -90,6 +91,7 @@ def remove_metrics(*, after: timedelta) -> int:
     # The samples go first, in batches: one stream may have thousands.
     return (
         _delete(MetricSample.objects.filter(stream__in=old))
+        + _delete(MetricPoint.objects.filter(stream__in=old))
         + _delete(old)
         + _delete(TrafficSample.objects.filter(stream__in=removed))
         + _delete(removed)

@@ -62,16 +62,26 @@ def insert_rows(rows: Iterable[M], *, ignore_conflicts: bool = False) -> None:
     _insert(type(rows[0]), fields, _columns(rows, fields), conflicts)
 
 
-def insert_values(model: type[M], names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def insert_values(
+    model: type[M], names: Sequence[str], rows: Iterable[Sequence[Any]], *, key: Sequence[str] = ()
+) -> None:
     """Stores new rows that are given as sequences of values. `names` are the fields of these values, in order.
 
     All other columns get their database defaults. This is faster than `insert_rows`, because it creates no model
-    objects.
+    objects. With `key`, the fields of a unique constraint, a row whose key is stored already replaces the other fields
+    of `names` there. The rows must have distinct keys.
     """
     columns = list(zip(*rows, strict=True))
-    if columns:
-        fields = [_field(model, name) for name in names]
-        _insert(model, fields, [_as_array(*one) for one in zip(fields, columns, strict=True)])
+    if not columns:
+        return
+    fields = [_field(model, name) for name in names]
+    conflicts = ""
+    if key:
+        others = [_column(_field(model, name)) for name in names if name not in key]
+        sets = ", ".join(f"{column} = EXCLUDED.{column}" for column in others)
+        found = ", ".join(_column(_field(model, name)) for name in key)
+        conflicts = f" ON CONFLICT ({found}) DO UPDATE SET {sets}"
+    _insert(model, fields, [_as_array(*one) for one in zip(fields, columns, strict=True)], conflicts)
 
 
 def _insert(model: type[M], fields: Sequence[_Field], columns: Sequence[str], conflicts: str = "") -> None:

@@ -1,7 +1,7 @@
 """Computes the charts of a job's metrics: one panel for each metric, all on the same time axis.
 
-The shapes are in an SVG view box with one unit of width for each window of time, which the browser stretches. Labels
-are not part of the view box. Their positions are in per cent.
+The shapes are in an SVG view box, which the browser stretches: with one unit of width for each window of time, or WIDTH
+units for all steps. Labels are not part of the view box. Their positions are in per cent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,54 @@ TITLES = {
     MetricStream.Source.OUTPUT: "Printed by the program",
     MetricStream.Source.EVENTS: "TensorBoard events",
 }
-Values = Mapping[int, float]  # by window
+Values = Mapping[float, float]  # by window or step
+WIDTH = 1000  # of the view box of a chart over steps
+MARGIN = 0.01  # part of that width on either side, so that the first and the last point are visible
+FEW = 30  # points of a line that are drawn as dots, too
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """An axis of `count` windows of time."""
+
+    count: int
+    name: str = TIME
+    joins: bool = False  # whether lines pass over windows without values
+
+    @property
+    def width(self) -> int:
+        return self.count
+
+    @property
+    def first(self) -> float:
+        return 0
+
+    @property
+    def last(self) -> float:
+        return max(self.count - 1, 0)
+
+    def x(self, place: float) -> float:
+        return place + 0.5
+
+
+@dataclass(frozen=True)
+class Steps:
+    """An axis of the steps from `first` to `last`."""
+
+    name: str
+    first: float
+    last: float
+    joins: bool = True
+    width: int = WIDTH
+    margin: float = MARGIN
+
+    def x(self, step: float) -> float:
+        span = self.last - self.first
+        part = (step - self.first) / span if span else 0.5
+        return round(WIDTH * (MARGIN + part * (1 - 2 * MARGIN)), 2)
+
+
+Axis = TimeAxis | Steps
 
 
 @dataclass(frozen=True)
@@ -66,6 +113,7 @@ class Line:
     label: str
     colour: int
     path: str
+    dots: str
     values: Values
     last: str  # the last value, as text
 
@@ -86,9 +134,10 @@ class Panel:
 
     @property
     def data(self) -> str:
-        """Returns what hovering needs as JSON: for each line its values by window."""
+        """Returns what hovering needs as JSON: for each line its values by window or step."""
         values = [
-            {place: float(f"{value:.5g}") for place, value in line.values.items()} for line in self.lines
+            {f"{place:.15g}": float(f"{value:.5g}") for place, value in line.values.items()}
+            for line in self.lines
         ]
         return json.dumps(values, separators=(",", ":"))
 
@@ -103,28 +152,21 @@ class Panel:
 class Charts:
     """The panels of one page. `groups` has the panels of each source."""
 
-    count: int
+    axis: Axis
     groups: list[tuple[str, list[Panel]]] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)  # names of metrics without a panel
 
-    @property
-    def last(self) -> int:
-        """Returns the number of the last window."""
-        return max(self.count - 1, 0)
 
-
-def draw(metrics: JobMetrics) -> Charts:
+def draw(metrics: JobMetrics, axis: Axis) -> Charts:
     """Returns the charts of one job."""
-    charts = Charts(metrics.count)
-    measured = [
-        panel for metric in KINDS if (panel := _measured(metric, metrics.named(metric), metrics.over))
-    ]
+    charts = Charts(axis)
+    measured = [panel for metric in KINDS if (panel := _measured(metric, metrics.named(metric), axis))]
     if measured:
         charts.groups.append(("Measured by the cluster", measured))
     for source, title in TITLES.items():
         own = [one for one in metrics.series if one.source == source]
         panels = [
-            panel_of(f"{source}-{one.name}", one.name, "", [("", one.points)], metrics.over)
+            panel_of(f"{source}-{one.name}", one.name, "", [("", one.points)], axis)
             for one in own[:MOST_PANELS]
         ]
         charts.hidden += [one.name for one in own[MOST_PANELS:]]
@@ -133,14 +175,13 @@ def draw(metrics: JobMetrics) -> Charts:
     return charts
 
 
-def draw_compared(jobs: Sequence[tuple[str, JobMetrics]], *, only: str = "") -> Charts:
+def draw_compared(jobs: Sequence[tuple[str, JobMetrics]], axis: Axis, *, only: str = "") -> Charts:
     """Returns the charts of several jobs, each a pair (label, metrics), with a line for each job in each panel.
 
-    All axes must begin with the start of the job and have windows of the same length. With `only`, draws only the
+    Axes of time must begin with the start of the job and have windows of the same length. With `only`, draws only the
     number of this name that the programs report.
     """
-    charts = Charts(max((metrics.count for _, metrics in jobs), default=0))
-    over = jobs[0][1].over if jobs else TIME
+    charts = Charts(axis)
     sources = TITLES if only else {MACHINE: "Measured by the cluster", **TITLES}
     for source, title in sources.items():
         panels = []
@@ -158,30 +199,30 @@ def draw_compared(jobs: Sequence[tuple[str, JobMetrics]], *, only: str = "") -> 
             some = [(one, points) for one, points in lines if points]
             note = "mean of all GPUs" if name.startswith("gpu_") and source == MACHINE else ""
             colours = [number for number, (_, points) in enumerate(lines) if points]
-            panels.append(panel_of(f"{source}-{name}", label, unit, some, over, note=note, colours=colours))
+            panels.append(panel_of(f"{source}-{name}", label, unit, some, axis, note=note, colours=colours))
         charts.hidden += names[MOST_PANELS:]
         if panels:
             charts.groups.append((title, panels))
     return charts
 
 
-def _sum(series: Sequence[Series]) -> dict[int, Summary]:
-    found: dict[int, Summary] = {}
+def _sum(series: Sequence[Series]) -> dict[float, Summary]:
+    found: dict[float, Summary] = {}
     for one in series:
         for place, point in one.points.items():
             found[place] = merged(found.get(place), point)
     return found
 
 
-def _measured(metric: str, series: Sequence[Series], over: str) -> Panel | None:
+def _measured(metric: str, series: Sequence[Series], axis: Axis) -> Panel | None:
     if not series:
         return None
     kind = KINDS[metric]
     if len(series) <= MOST_LINES:
         lines = [(one.gpu, one.points) for one in sorted(series, key=lambda one: _natural(one.gpu))]
-        return panel_of(metric, kind.label, kind.unit, lines, over)
+        return panel_of(metric, kind.label, kind.unit, lines, axis)
     note = f"mean and range of {len(series)} GPUs"
-    return panel_of(metric, kind.label, kind.unit, [("mean", _sum(series))], over, note=note, band=True)
+    return panel_of(metric, kind.label, kind.unit, [("mean", _sum(series))], axis, note=note, band=True)
 
 
 def _natural(gpu: str) -> tuple[str, int]:
@@ -193,16 +234,16 @@ def panel_of(
     key: str,
     title: str,
     unit: str,
-    lines: Sequence[tuple[str, Mapping[int, Summary]]],
-    over: str,
+    lines: Sequence[tuple[str, Mapping[float, Summary]]],
+    axis: Axis,
     *,
     note: str = "",
     band: bool = False,
     colours: Sequence[int] = (),
     from_zero: bool = False,
 ) -> Panel:
-    """Returns the panel of one metric; `lines` are pairs (label, points), `over` is what the axis shows. With
-    `from_zero` the value axis begins at zero, as those of metrics do that Fairlot measures."""
+    """Returns the panel of one metric; `lines` are pairs (label, points). With `from_zero` the value axis begins at
+    zero, as those of metrics do that Fairlot measures."""
     # One value in a window is drawn as it is; of several, their mean, with the area between lowest and highest.
     band = band or (len(lines) == 1 and any(point.low < point.high for point in lines[0][1].values()))
     points = [point for _, some in lines for point in some.values()]
@@ -220,11 +261,10 @@ def panel_of(
         values = {place: point.mean * factor for place, point in sorted(some.items())}
         last = some[max(some)].last * factor
         colour = (colours[number] if colours else number) % MOST_LINES + 1
-        drawn.append(
-            Line(label, colour, _path(values, scale.y, joins=over != TIME), values, number_with(last, unit))
-        )
-    area = _area(lines[0][1], factor, scale.y, joins=over != TIME) if band else ""
-    return Panel(key, title, unit, scale, drawn, area, note, over)
+        path, dots = _path(values, scale.y, axis), _dots(values, scale.y, axis)
+        drawn.append(Line(label, colour, path, dots, values, number_with(last, unit)))
+    area = _area(lines[0][1], factor, scale.y, axis) if band else ""
+    return Panel(key, title, unit, scale, drawn, area, note, axis.name)
 
 
 def scale_of(low: float, high: float, *, unit: str, is_measured: bool) -> Scale:
@@ -265,28 +305,35 @@ def _short(value: Decimal) -> str:
     return exact_number(value)
 
 
-def _path(values: Values, y: Callable[[float], float], *, joins: bool) -> str:
-    """Returns the SVG path of a line through the middles of the windows. Without `joins` it has gaps where windows have
-    no value."""
+def _path(values: Values, y: Callable[[float], float], axis: Axis) -> str:
+    """Returns the SVG path of a line through the points. On an axis of time it goes through the middles of the windows,
+    with gaps where windows have no value."""
     parts, before = [], None
     for place, value in values.items():
-        command = "L" if before == place - 1 or (joins and before is not None) else "M"
+        command = "L" if before is not None and (axis.joins or before == place - 1) else "M"
         if command == "M" and before is not None and parts[-1].startswith("M"):
             parts.append("h0.01")  # so that a single value shows as a dot
-        parts.append(f"{command}{place + 0.5:g},{y(value):g}")
+        parts.append(f"{command}{axis.x(place):g},{y(value):g}")
         before = place
     if parts and parts[-1].startswith("M"):
         parts.append("h0.01")
     return "".join(parts)
 
 
-def _area(points: Mapping[int, Summary], factor: float, y: Callable[[float], float], *, joins: bool) -> str:
+def _dots(values: Values, y: Callable[[float], float], axis: Axis) -> str:
+    """Returns the SVG path of the points of a line over steps; "" if they are many."""
+    if not axis.joins or len(values) > FEW:
+        return ""
+    return "".join(f"M{axis.x(place):g},{y(value):g}h0.01" for place, value in values.items())
+
+
+def _area(points: Mapping[float, Summary], factor: float, y: Callable[[float], float], axis: Axis) -> str:
     """Returns the SVG path of the area between the lowest and the highest values, with gaps like those of the line."""
-    parts, run = [], list[int]()
+    parts, run = [], list[float]()
     for place in [*sorted(points), None]:
-        if run and (place is None or not (joins or place == run[-1] + 1)):
-            tops = [f"{one + 0.5:g},{y(points[one].high * factor):g}" for one in run]
-            bottoms = [f"{one + 0.5:g},{y(points[one].low * factor):g}" for one in reversed(run)]
+        if run and (place is None or not (axis.joins or place == run[-1] + 1)):
+            tops = [f"{axis.x(one):g},{y(points[one].high * factor):g}" for one in run]
+            bottoms = [f"{axis.x(one):g},{y(points[one].low * factor):g}" for one in reversed(run)]
             parts.append(f"M{'L'.join([*tops, *bottoms])}Z")
             run = []
         if place is not None:

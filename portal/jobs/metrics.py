@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,18 +19,27 @@ from accounting.core.numbers import read_key
 from accounting.core.wording import number
 from portal.fragments import render_page
 from portal.jobs.detail import Strip, Stripe, colours_of, leases_of, why_ended
-from portal.jobs.metric_charts import draw, draw_compared, number_with, unit_of_bytes
+from portal.jobs.metric_charts import (
+    Axis,
+    Steps,
+    TimeAxis,
+    draw,
+    draw_compared,
+    number_with,
+    unit_of_bytes,
+)
 from portal.jobs.views import frame, visible_job
 from portal.user_request import UserRequest
-from scheduling.backends.summaries import WINDOW
 from scheduling.metrics.names import GPU_METRICS
-from scheduling.metrics.reading import JobMetrics, Series, read_metrics_of
-from scheduling.metrics.steps import StepAxis, shared, step_axis
+from scheduling.metrics.reading import MOST_POINTS, JobMetrics, Series, read_metrics_of
+from scheduling.metrics.steps import StepAxis, axis_name, by_step
+from scheduling.metrics.thinning import MOST
 from scheduling.models import Cluster, Job, Lease, Trade
 
 BETWEEN = re.compile(r"[,# ]+")  # between the ids of jobs to compare with
 MOST_JOBS = 6  # that are compared, the first one included
 SHORT = timedelta(minutes=5)  # of shorter runs, an axis of time has few points
+MOST_DRAWN = 24_000  # points by step on one page, about
 MOST_MARKS = 200  # leases, and trades, on one axis
 PERIODS = {"1h": ("Last hour", timedelta(hours=1)), "6h": ("Last 6 hours", timedelta(hours=6)),
            "1d": ("Last day", timedelta(days=1))}  # fmt: skip
@@ -70,12 +79,12 @@ def metrics(request: UserRequest, pk: int) -> HttpResponse:
         "last": request.GET.get("last", "") if request.GET.get("last") in PERIODS else "",
     }
     axis = request.GET.get("axis", "")
-    by_step = {"step": True, "time": False}.get(axis)
-    context["axis_asked"] = axis if by_step is not None else ""
+    asked = {"step": True, "time": False}.get(axis)
+    context["axis_asked"] = axis if asked is not None else ""
     if others:
-        context |= compared([shown, *others], by_step=by_step)
+        context |= compared([shown, *others], asked=asked)
     else:
-        context |= _of_one(request, shown, context["last"], by_step=by_step)
+        context |= _of_one(request, shown, context["last"], asked=asked)
     return render_page(request, "jobs/metrics.html", context)
 
 
@@ -92,44 +101,34 @@ def _others(request: UserRequest, shown: Job) -> tuple[list[Job], list[str]]:
     return [found[key] for key in wanted if key in found], unknown
 
 
-def _read(jobs: Sequence[Job], *, by_step: bool | None, **asked: Any) -> tuple[dict[int, JobMetrics], bool]:
-    """Returns the metrics of each job that has some, and whether to show them by step.
-
-    If the user chose no axis, short runs are shown by step if their programs report steps.
-    """
-    keys = [job.pk for job in jobs]
-    found = read_metrics_of(keys, finest=1 if by_step else WINDOW, **asked)
-    if by_step is not None:
-        return found, by_step
+def _wants_steps(found: Mapping[int, JobMetrics], asked: bool | None) -> bool:
+    """Returns whether to show metrics by step. If the user chose no axis, short runs are, whose programs report
+    steps."""
     is_short = all(one.count * one.seconds <= SHORT.total_seconds() for one in found.values())
-    if not is_short or step_axis(found.values()) is None:
-        return found, False
-    fine = read_metrics_of(keys, finest=1, **asked)
-    steps = step_axis(fine.values())
-    return (fine, True) if steps and steps.count > 1 else (found, False)
+    return bool(axis_name(found.values())) and (is_short if asked is None else asked)
 
 
-def _of_one(request: UserRequest, job: Job, last: str, *, by_step: bool | None) -> dict[str, Any]:
+def _of_one(request: UserRequest, job: Job, last: str, *, asked: bool | None) -> dict[str, Any]:
     begins = None
     if last:
         begins = (job.ended_at or timezone.now()) - PERIODS[last][1]
-    read, by_step = _read([job], by_step=by_step, begins=begins)
+    read = read_metrics_of([job.pk], begins=begins)
     found = read.get(job.pk)
     if found is None or not found.series:
         return {"notes": notes_of(found), "charts": None}
     rest = {
+        "has_steps": bool(axis_name(read.values())),
         "rows": rows_of(found),
         "notes": notes_of(found),
         "gpu_note": gpu_note(job, found.series),
     }
-    steps = shared({job.pk: found})
-    if steps and by_step:
+    if _wants_steps(read, asked) and (steps := by_step(read, begins=begins, most_points=_most_points(read))):
         axis, on_axis = steps
-        return {"charts": draw(on_axis[job.pk]), **_by_step(axis), **rest}
+        charts = draw(on_axis[job.pk], Steps(axis.name, axis.first, axis.last))
+        return {"charts": charts, **_by_step(axis, on_axis), **rest}
     held = _held(job, found)
     return {
-        "charts": draw(found),
-        "has_steps": steps is not None,
+        "charts": draw(found, TimeAxis(found.count)),
         "times": json.dumps([moment_of(at) for at in found.times]),
         "axis": [moment_of(found.begins), moment_of(found.ends)],
         "leases": _strip(held, found),
@@ -140,38 +139,51 @@ def _of_one(request: UserRequest, job: Job, last: str, *, by_step: bool | None) 
     }
 
 
-def _by_step(axis: StepAxis) -> dict[str, Any]:
+def _by_step(axis: StepAxis, shown: Mapping[int, JobMetrics]) -> dict[str, Any]:
     return {
-        "has_steps": True,
         "by_step": True,
-        "times": json.dumps([axis.label(number) for number in range(axis.count)]),
-        "axis": [axis.label(0), axis.label(axis.count - 1)],
+        "axis": [axis.label(axis.first), axis.label(axis.last)],
+        "is_thinned": any(one.is_thinned for one in shown.values()),
     }
 
 
 def compared(
-    jobs: Sequence[Job], *, by_step: bool | None = None, labels: Sequence[str] = (), only: str = ""
+    jobs: Sequence[Job], *, asked: bool | None = None, labels: Sequence[str] = (), only: str = ""
 ) -> dict[str, Any]:
     """Returns the template context of charts with a line for each of at most MOST_JOBS jobs. `labels` are the names of
-    the lines, by default those of the jobs; `only` is the name of the one number to draw."""
+    the lines, by default those of the jobs; `only` is the name of the one number to draw. `asked` says whether the user
+    chose to see steps; None if the user chose no axis."""
     origins = {job.pk: job.first_started_at or job.created_at for job in jobs}
-    found, by_step = _read(jobs, by_step=by_step, origins=origins)
-    steps = shared(found)
-    shown = steps[1] if steps and by_step else found
+    shown = found = read_metrics_of([job.pk for job in jobs], origins=origins)
+    axis: Axis = TimeAxis(max((one.count for one in found.values()), default=0))
+    steps = by_step(found, only=only, most_points=_most_points(found)) if _wants_steps(found, asked) else None
+    if steps:
+        shown = steps[1]
+        axis = Steps(steps[0].name, steps[0].first, steps[0].last)
     labels = labels or [f"#{job.pk} {job.name}" for job in jobs]
     lines = [(label, shown[job.pk]) for label, job in zip(labels, jobs, strict=True) if job.pk in shown]
-    charts = draw_compared(lines, only=only)
+    charts = draw_compared(lines, axis, only=only)
     context = {
         "charts": charts if charts.groups else None,
         "is_compared": True,
-        "has_steps": steps is not None,
-        "times": json.dumps([_after(number, found) for number in range(charts.count)]),
-        "axis": [_after(0, found), _after(charts.count, found)],
+        "has_steps": bool(axis_name(found.values())),
         "notes": [],
-        "step_text": timedelta_text(_seconds(found)),
         "jobs": [(number % MOST_JOBS + 1, job) for number, job in enumerate(jobs)],
     }
-    return context | _by_step(steps[0]) if steps and by_step else context
+    if steps:
+        return context | _by_step(*steps)
+    count = int(axis.width)
+    return context | {
+        "times": json.dumps([_after(number, found) for number in range(count)]),
+        "axis": [_after(0, found), _after(count, found)],
+        "step_text": timedelta_text(_seconds(found)),
+    }
+
+
+def _most_points(found: Mapping[int, JobMetrics]) -> int:
+    """Returns how many points of each series a page draws, so that it has at most about MOST_DRAWN of them."""
+    lines = sum(len(one.series) for one in found.values())
+    return min(MOST, max(MOST_POINTS, MOST_DRAWN // max(lines, 1)))
 
 
 def timedelta_text(seconds: int) -> str:

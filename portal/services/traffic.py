@@ -9,7 +9,7 @@ from typing import Any
 
 from accounting.core.clock import now_from_database
 from accounting.core.wording import NO_NUMBER, percent
-from portal.jobs.metric_charts import Charts, Panel, number_with, panel_of
+from portal.jobs.metric_charts import Charts, Panel, TimeAxis, number_with, panel_of
 from portal.jobs.metrics import moment_of, timedelta_text
 from portal.sessions.traffic import FLUSH_SECONDS
 from scheduling.backends.summaries import Summary, of_value
@@ -58,7 +58,7 @@ def traffic_context(service: Service, asked: str) -> dict[str, Any]:
     if whole.is_empty:
         return context
     return context | {
-        "charts": Charts(found.count, [("", panels_of(found))]),
+        "charts": Charts(TimeAxis(found.count), [("", panels_of(found))]),
         "traffic_figures": figures_of(found, whole),
         "times": json.dumps([moment_of(found.time_of(place)) for place in range(found.count)]),
         "axis": [moment_of(found.begins), moment_of(found.ends)],
@@ -80,20 +80,21 @@ def not_counted(service: Service) -> str:
 
 
 def panels_of(found: TrafficPoints) -> list[Panel]:
-    rates = {place: of_value(found.rate_of(place)) for place in range(found.count)}
+    axis = TimeAxis(found.count)
+    rates: dict[float, Summary] = {place: of_value(found.rate_of(place)) for place in range(found.count)}
     high = _percentile(found, 0.95)
     seconds = max((point.high for point in high.values()), default=0.0) >= LONG_SECONDS
-    panels = [_panel("requests", "Requests", "per second", [("", rates)])]
+    panels = [_panel("requests", "Requests", "per second", [("", rates)], axis)]
     if high:
         lines = [("p50", _percentile(found, 0.5)), ("p95", high)]
         if not seconds:
             lines = [
                 (label, {at: of_value(1000 * one.mean) for at, one in some.items()}) for label, some in lines
             ]
-        panels.append(_panel("latency", "Latency", "s" if seconds else "ms", lines))
+        panels.append(_panel("latency", "Latency", "s" if seconds else "ms", lines, axis))
     shown = [outcome for outcome in ERRORS if found.whole.count(outcome)] or [Outcome.SERVER_ERROR]
     errors = [(ERRORS[outcome], _part(found, outcome)) for outcome in shown]
-    return [*panels, _panel("errors", "Errors", "% of requests", errors)]
+    return [*panels, _panel("errors", "Errors", "% of requests", errors, axis)]
 
 
 def failed_part(traffic: Traffic) -> float:
@@ -122,16 +123,18 @@ def latency_text(seconds: float | None) -> str:
     return number_with(seconds, "s") if seconds >= LONG_SECONDS else number_with(1000 * seconds, "ms")
 
 
-def _panel(key: str, title: str, unit: str, lines: list[tuple[str, dict[int, Summary]]]) -> Panel:
-    return panel_of(f"traffic-{key}", title, unit, lines, "time", from_zero=True)
+def _panel(
+    key: str, title: str, unit: str, lines: list[tuple[str, dict[float, Summary]]], axis: TimeAxis
+) -> Panel:
+    return panel_of(f"traffic-{key}", title, unit, lines, axis, from_zero=True)
 
 
-def _percentile(found: TrafficPoints, part: float) -> dict[int, Summary]:
+def _percentile(found: TrafficPoints, part: float) -> dict[float, Summary]:
     values = {place: point.percentile(part) for place, point in sorted(found.points.items())}
     return {place: of_value(value) for place, value in values.items() if value is not None}
 
 
-def _part(found: TrafficPoints, outcome: Outcome) -> dict[int, Summary]:
+def _part(found: TrafficPoints, outcome: Outcome) -> dict[float, Summary]:
     return {
         place: of_value(100 * point.count(outcome) / point.requests)
         for place, point in sorted(found.points.items())

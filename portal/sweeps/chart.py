@@ -15,7 +15,6 @@ from django.urls import reverse
 from portal.marks import ChartMark
 from scheduling.models import Sweep, SweepMember
 from scheduling.sweeps.parameters import Value, text_of
-from scheduling.sweeps.tables import best_first
 
 WIDTH, HEIGHT = 1000, 1000
 MOST_AXES = 7  # of parameters
@@ -88,12 +87,10 @@ class Chart:
     box: str = f"0 0 {WIDTH} {HEIGHT}"
 
 
-def draw(sweep: Sweep) -> Chart | None:
-    """Returns the chart of the best members; None if fewer than two members have a value of the sweep's metric."""
-    if not sweep.metric or sweep.metric not in sweep.metric_names:
-        return None
-    found = sweep.members.filter(metrics__has_key=sweep.metric)
-    members = list(best_first(sweep, found)[:MOST_LINES])
+def draw(sweep: Sweep, best_members: Sequence[SweepMember]) -> Chart | None:
+    """Returns the chart of the best members, the best first; None if fewer than two members have a value of the sweep's
+    metric."""
+    members = best_members[:MOST_LINES]
     if len(members) < 2:
         return None
     scales = [_of_parameter(name, members) for name in sweep.names[:MOST_AXES]]

@@ -8,15 +8,17 @@ from typing import Any
 from portal.jobs.metrics import MOST_JOBS, compared
 from scheduling.models import Sweep, SweepMember
 from scheduling.sweeps.parameters import text_of
-from scheduling.sweeps.tables import best_first
 
 MOST_BEST = 3  # members of which the curves are drawn, if as many more are at work
 MOST_LABELLED = 3  # parameters in the name of a curve
 
 
-def curves_of(sweep: Sweep) -> dict[str, Any] | None:
-    """Returns the template context of the chart; None if the sweep has no metric, or if no value of it is known."""
-    members = _members_of(sweep) if sweep.metric else []
+def curves_of(sweep: Sweep, best_members: Sequence[SweepMember]) -> dict[str, Any] | None:
+    """Returns the template context of the chart; None if the sweep has no metric, or if no value of it is known.
+
+    `best_members`: members with a value of the metric, the best first.
+    """
+    members = _members_of(sweep, best_members) if sweep.metric else []
     jobs = [member.job for member in members if member.job]
     if not jobs:
         return None
@@ -24,11 +26,12 @@ def curves_of(sweep: Sweep) -> dict[str, Any] | None:
     return context if context["charts"] else None
 
 
-def _members_of(sweep: Sweep) -> Sequence[SweepMember]:
+def _members_of(sweep: Sweep, best_members: Sequence[SweepMember]) -> Sequence[SweepMember]:
     """Returns at most MOST_JOBS members with a job: the best ones, then those at work, and then the next best."""
     of = SweepMember.objects.filter(sweep=sweep, job__isnull=False).select_related("job").defer("job__spec")
-    ended = of.filter(state=SweepMember.State.SUCCEEDED, metrics__has_key=sweep.metric)
-    best = list(best_first(sweep, ended)[:MOST_JOBS]) if sweep.metric in sweep.metric_names else []
+    succeeded = [one for one in best_members if one.state == SweepMember.State.SUCCEEDED and one.job_id]
+    ranks = {one.pk: rank for rank, one in enumerate(succeeded[:MOST_JOBS])}
+    best = sorted(of.filter(pk__in=ranks), key=lambda one: ranks[one.pk]) if ranks else []
     active = of.filter(state=SweepMember.State.ACTIVE, job__first_started_at__isnull=False)
     at_work = list(active.order_by("index")[:MOST_JOBS])
     return [*best[:MOST_BEST], *at_work, *best[MOST_BEST:]][:MOST_JOBS]

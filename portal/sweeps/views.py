@@ -17,7 +17,7 @@ from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.reports.formats.answers import csv_answer
 from portal.sorting import Sorting
-from portal.sweeps.chart import draw
+from portal.sweeps.chart import MOST_LINES, draw
 from portal.sweeps.curves import curves_of
 from portal.sweeps.detail import causes_of, cost_of, waiting_of
 from portal.sweeps.listing import label_of
@@ -27,7 +27,7 @@ from scheduling.models import Sweep, SweepMember
 from scheduling.spec.job_spec import dump_stored
 from scheduling.sweeps.actions import cancel_sweep, run_failed_again
 from scheduling.sweeps.parameters import text_of
-from scheduling.sweeps.tables import METRIC, PARAMETER, best_of, csv_of, expression_of
+from scheduling.sweeps.tables import METRIC, PARAMETER, best_of, best_succeeded, csv_of, expression_of
 
 MEMBERS_PER_PAGE = 50
 MOST_METRICS = 8  # columns of the table; the CSV file has all
@@ -52,7 +52,8 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
     sorting = sorting_of(shown)
     page = Paginator(sorting.order(members, request.GET), MEMBERS_PER_PAGE).get_page(request.GET.get("page"))
     metrics = _metrics_of(shown)
-    best = best_of(shown)
+    best_members = best_of(shown, MOST_LINES)
+    best = best_succeeded(best_members)
     causes = causes_of(shown, page)
     active = [one for one in page if one.state == SweepMember.State.ACTIVE and one.job_id]
     latest = latest_of([one.job_id for one in active if one.job_id]) if active else {}
@@ -73,8 +74,8 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
         "now": timezone.now(),
         "best": best,
         "best_value": _metric_text(best.metrics[shown.metric]) if best else "",
-        "chart": draw(shown),
-        "curves": curves_of(shown),
+        "chart": draw(shown, best_members),
+        "curves": curves_of(shown, best_members),
         "yaml": dump_stored(shown.spec),
         "may_change": Sweep.objects.changeable_by(request.user).filter(pk=pk).exists(),
         "may_run_failed": "failed" in shown.counts

@@ -21,7 +21,9 @@ from scheduling.clusters.backend_factory import backend_for
 from scheduling.execution.output_metrics import LATENESS, Turn, is_due, turns_of
 from scheduling.metrics.event_files import Damaged, Scalar, read_part
 from scheduling.metrics.recording import Report, count_left_out, lock_streams, store
+from scheduling.metrics.reported import Reported
 from scheduling.metrics.rolling import begin_of, number_at
+from scheduling.metrics.thinning import LARGEST_STEP, Value
 from scheduling.models import Cluster, MetricStream
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ MOST_BYTES = 1024 * 1024  # of one file that are read at a time
 MOST_WINDOWS = 200  # that one reading of a file may add; more are summed up into longer windows
 LONGEST_TAG = 100
 EVENTS = MetricStream.Source.EVENTS
+AXIS = "step"  # each event has one
 
 
 @dataclass
@@ -44,6 +47,7 @@ class _Read:
     position: dict[str, Any]
     files: dict[str, dict[str, Any]]
     windows: list[tuple[datetime, dict[str, Summary]]] = field(default_factory=list)
+    by_step: Reported = field(default_factory=lambda: Reported(axis=AXIS))
     left_out: dict[str, int] = field(default_factory=dict)
     is_whole: bool = True  # every file was read to its end
 
@@ -171,6 +175,8 @@ def _sum_up(found: _Read, run: str, scalars: list[Scalar], now: datetime) -> Non
             begun = earliest.timestamp() <= scalar.wall_time <= now.timestamp()
             at = datetime.fromtimestamp(scalar.wall_time, UTC) if begun else now
             timed.append((at, name, scalar.value))
+            if abs(scalar.step) <= LARGEST_STEP and name != AXIS:
+                found.by_step.add(name, scalar.step, Value(scalar.value, at.timestamp()))
     timed.sort(key=lambda one: one[0])
     for seconds in (WINDOW, 60, 600, 3600, 21_600):
         windows: dict[int, dict[str, Summary]] = {}
@@ -204,4 +210,4 @@ def _store(found: _Read, now: datetime) -> None:
     is_overdue = found.turn.ended_at is not None and now - found.turn.ended_at > LATENESS
     stream.is_complete = job.has_ended and (found.is_whole or is_overdue)
     stream.read_at = now
-    store(streams, reports)
+    store(streams, reports, {job.pk: found.by_step} if found.by_step.passes else {})

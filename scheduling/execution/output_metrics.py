@@ -22,8 +22,9 @@ from scheduling.backends.base import Backend, BackendError
 from scheduling.backends.logtimes import Times
 from scheduling.backends.summaries import WINDOW, of_value
 from scheduling.clusters.backend_factory import backend_for
-from scheduling.metrics.printed import sum_up, whole_lines
+from scheduling.metrics.printed import Line, sum_up, whole_lines
 from scheduling.metrics.recording import Report, lock_streams, store
+from scheduling.metrics.reported import Reported
 from scheduling.metrics.rolling import number_at
 from scheduling.models import Cluster, Job, Lease, MetricStream
 
@@ -33,7 +34,8 @@ MOST_BYTES = 1024 * 1024  # of a log that are searched at a time; of faster outp
 # The last lines of a log may arrive this long after the end of an attempt. Later lines are read with the next attempt.
 LATENESS = timedelta(minutes=1)
 LOOKED_BACK = timedelta(hours=1)  # attempts that ended earlier are not read any more
-AT_ONCE = 100  # jobs in one transaction
+AT_ONCE = 100  # jobs in one transaction, and fewer if they report more than MOST_POINTS points by step
+MOST_POINTS = 100_000
 # At first a sample sums up one second, so that a program of some seconds has a curve.
 YOUNG = timedelta(minutes=10)
 OUTPUT = MetricStream.Source.OUTPUT
@@ -57,6 +59,7 @@ class _Read:
     position: int  # where it began
     reached: int
     reports: list[Report]
+    by_step: Reported
     is_complete: bool
 
 
@@ -81,15 +84,16 @@ def read_output(*, cluster_id: int, seconds: float) -> int:
     due.sort(key=lambda turn: _read_at(known.get(turn.job.pk)) or long_ago)
     begun, read = time.monotonic(), 0
     while due and time.monotonic() - begun < seconds:
-        some, due = due[:AT_ONCE], due[AT_ONCE:]
-        positions = {turn.job.pk: _position(known.get(turn.job.pk)) for turn in some}
-        found = [_read(backend, turn, positions[turn.job.pk], now) for turn in some]
-        _store(
-            [one for one in found if one is not None],
-            now,
-            with_steps=cluster.backend != Cluster.Backend.LOCAL,
-        )
-        read += len(some)
+        found: list[_Read] = []
+        points = 0
+        while due and len(found) < AT_ONCE and points < MOST_POINTS:
+            turn = due.pop(0)
+            one = _read(backend, turn, known.get(turn.job.pk), now)
+            if one is not None:
+                found.append(one)
+                points += one.by_step.size
+            read += 1
+        _store(found, now, with_steps=cluster.backend != Cluster.Backend.LOCAL)
     return read
 
 
@@ -128,9 +132,10 @@ def _position(stream: MetricStream | None) -> int:
     return int(stream.position.get("offset", 0)) if stream is not None else 0
 
 
-def _read(backend: Backend, turn: Turn, position: int, now: datetime) -> _Read | None:
+def _read(backend: Backend, turn: Turn, stream: MetricStream | None, now: datetime) -> _Read | None:
     """Reads the next part of a job's log. Returns None if it cannot be read now."""
-    begin = position
+    begin = position = _position(stream)
+    by_step = Reported.after(stream.by_step if stream else {})
     skipped: dict[str, int] = {}
     try:
         size = backend.log_size(job_id=turn.job.pk, rank=0)
@@ -155,14 +160,14 @@ def _read(backend: Backend, turn: Turn, position: int, now: datetime) -> _Read |
         line = data.partition(b"\n")[2]
         begin, data = reached - len(line), line
     for offset, at, lines in _parts(turn, data, begin, times, now):
-        printed = sum_up(lines)
+        printed = sum_up(lines, by_step)
         reports.append(Report(turn.job.pk, offset, at, printed.values, left_out=printed.left_out))
-    return _Read(turn, position, reached, reports, is_complete)
+    return _Read(turn, position, reached, reports, by_step, is_complete)
 
 
 def _parts(
     turn: Turn, data: bytes, begin: int, times: Times, now: datetime
-) -> Iterator[tuple[int, datetime, bytes]]:
+) -> Iterator[tuple[int, datetime, list[Line]]]:
     """Splits whole lines by the times at which they were written: triples (offset, time, lines).
 
     `begin`: the offset of `data`. Lines without a time count as written now, or at the end of the attempt.
@@ -170,17 +175,18 @@ def _parts(
     latest = min(filter(None, (now, turn.ended_at)))
     began = turn.job.first_started_at or now
     seconds = 1 if now - began < YOUNG else WINDOW
-    offset, known = begin, b""
-    since: datetime | None = None
-    for line in data.splitlines(keepends=True):
-        written = times.of(offset + len(known)).at
-        at = min(max(datetime.fromtimestamp(written / 1000, UTC), began), latest) if written else latest
-        if since is not None and number_at(at, seconds) != number_at(since, seconds):
-            yield offset, since, known
-            offset, known, since = offset + len(known), b"", None
-        known, since = known + line, since or at
-    if since is not None:
-        yield offset, since, known
+    offset = reached = begin
+    known: list[Line] = []
+    for data_of_line in data.splitlines(keepends=True):
+        moment = times.of(reached)
+        at = min(max(datetime.fromtimestamp(moment.at / 1000, UTC), began), latest) if moment.at else latest
+        if known and number_at(at, seconds) != number_at(known[0].at, seconds):
+            yield offset, known[0].at, known
+            offset, known = reached, []
+        known.append(Line(data_of_line, at, min(moment.attempt or turn.attempt, turn.attempt)))
+        reached += len(data_of_line)
+    if known:
+        yield offset, known[0].at, known
 
 
 @transaction.atomic(durable=True)
@@ -202,7 +208,7 @@ def _store(found: list[_Read], now: datetime, *, with_steps: bool) -> None:
         reports += [
             replace(report, at=max(report.at, earliest)) if earliest else report for report in one.reports
         ]
-    store(streams, reports)
+    store(streams, reports, {one.turn.job.pk: one.by_step for one in found if one.turn.job.pk in streams})
     if speeds:
         store(lock_streams(MetricStream.Source.MACHINE, {speed.job_id for speed in speeds}), speeds)
 

@@ -24,11 +24,13 @@ class Damaged(ValueError):
 
 
 class Scalar(NamedTuple):
-    """A value of the tag `tag` that the program wrote at `wall_time`, in seconds since 1970 by its own clock."""
+    """A value of the tag `tag` that the program wrote at `wall_time`, in seconds since 1970 by its own clock, for the
+    step `step`; 0 if it named none."""
 
     wall_time: float
     tag: str
     value: float
+    step: int = 0
 
 
 @dataclass
@@ -67,15 +69,17 @@ def read_part(data: bytes) -> Part:
 
 
 def _event(data: bytes) -> list[Scalar]:
-    wall_time, found = 0.0, list[tuple[str, float]]()
+    wall_time, step, found = 0.0, 0, list[tuple[str, float]]()
     for number, value in _fields(data):
         if number == 1 and isinstance(value, bytes) and len(value) == 8:
             (wall_time,) = struct.unpack("<d", value)
+        elif number == 2 and isinstance(value, int):
+            step = (value + 2**63) % 2**64 - 2**63  # written as an unsigned number
         elif number == 5 and isinstance(value, bytes):
             for inner, content in _fields(value):
                 if inner == 1 and isinstance(content, bytes) and len(found) < MOST_VALUES:
                     found += _value(content)
-    return [Scalar(wall_time, tag, value) for tag, value in found]
+    return [Scalar(wall_time, tag, value, step) for tag, value in found]
 
 
 def _value(data: bytes) -> Iterator[tuple[str, float]]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
 
 from scheduling.backends.summaries import Summary, is_usable, merged, of_value
+from scheduling.metrics.reported import Reported
 from scheduling.spec.members import LONGEST_METRIC
 
 READ = 64 * 1024  # bytes of the log's end that `read_metrics` is given
@@ -56,20 +59,35 @@ class Printed:
     def leave_out(self, word: str, count: int = 1) -> None:
         self.left_out[word] = self.left_out.get(word, 0) + count
 
-    def add(self, name: str, value: float) -> None:
+    def add(self, name: str, value: float) -> bool:
+        """Adds a value, and returns whether it can be stored."""
         if len(name) > LONGEST_METRIC:
             self.leave_out("long_names")
         elif not is_usable(value):
             self.leave_out("not_numbers")
         else:
             self.values[name] = merged(self.values.get(name), of_value(value))
+            return True
+        return False
 
 
-def sum_up(data: bytes) -> Printed:
-    """Returns the metrics in `data`, which consists of whole lines."""
+class Line(NamedTuple):
+    """A line of a log: when it was written, and by which attempt."""
+
+    data: bytes
+    at: datetime
+    attempt: int
+
+
+def sum_up(lines: Iterable[Line], by_step: Reported) -> Printed:
+    """Returns the metrics in whole lines, and adds them to `by_step`."""
     found = Printed()
-    for name, value in _printed(data.decode("utf-8", "replace")):
-        found.add(name, value)
+    for line in lines:
+        if b"=" not in line.data:
+            continue
+        printed = _printed(line.data.decode("utf-8", "replace"))
+        if values := {name: value for name, value in printed if found.add(name, value)}:
+            by_step.add_line(values, attempt=line.attempt, at=line.at.timestamp())
     return found
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from scheduling.metrics.reported import NAMES
 from scheduling.metrics.rolling import restored
-from scheduling.metrics.steps import NAMES
 from scheduling.models import Job, MetricSample, MetricStream
 
 REPORTED = (MetricStream.Source.OUTPUT, MetricStream.Source.EVENTS)

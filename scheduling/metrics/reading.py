@@ -16,7 +16,7 @@ from scheduling.models import MetricSample, MetricStream
 
 # Lengths that the windows of a chart may have, in seconds: multiples of those of the samples' levels.
 STEPS = (
-    1, 2, 5, WINDOW, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 7 * 86_400, 28 * 86_400,
+    WINDOW, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 7 * 86_400, 28 * 86_400,
     364 * 86_400,
 )  # fmt: skip
 MOST_POINTS = 240
@@ -26,12 +26,12 @@ TIME = "time"
 
 @dataclass
 class Series:
-    """One metric over time. `points` has a summary for each window in which there are values, by number of the window
-    on the axis."""
+    """One metric over time or steps. `points` has a summary for each window in which there are values, by number of the
+    window on the axis, or for each step."""
 
     name: str
     source: str
-    points: dict[int, Summary] = field(default_factory=dict)
+    points: dict[float, Summary] = field(default_factory=dict)
 
     @property
     def metric(self) -> str:
@@ -72,7 +72,8 @@ class JobMetrics:
     """All metrics of a job in a period. The axis has `count` windows of `seconds` from `begins` on; none if there are
     no samples.
 
-    `over` is TIME, or the name of the steps that the windows are of (scheduling.metrics.steps).
+    `over` is TIME, or the name of the steps by which the series are then (scheduling.metrics.steps); `step_times` says
+    when steps were reported.
     """
 
     job_id: int
@@ -82,6 +83,9 @@ class JobMetrics:
     series: list[Series]
     left_out: dict[str, int]
     over: str = TIME
+    streams: list[MetricStream] = field(default_factory=list)
+    step_times: dict[float, datetime] = field(default_factory=dict)
+    is_thinned: bool = False  # whether some steps are left out
 
     @property
     def ends(self) -> datetime:
@@ -91,7 +95,7 @@ class JobMetrics:
     def times(self) -> list[datetime]:
         return [self.time_of(number) for number in range(self.count)]
 
-    def time_of(self, number: int) -> datetime:
+    def time_of(self, number: float) -> datetime:
         """Returns when a window begins."""
         return self.begins + timedelta(seconds=self.seconds * number)
 
@@ -106,15 +110,12 @@ def read_metrics_of(
     ends: datetime | None = None,
     origins: Mapping[int, datetime] | None = None,
     most_points: int = MOST_POINTS,
-    finest: int = WINDOW,
 ) -> dict[int, JobMetrics]:
     """Returns the metrics of each of these jobs that has streams, with windows of the same length for all of them.
 
     - `begins`, `ends`: the period; None: from the first sample on, or to the last one.
     - `origins`: the time of each job from which the windows of its axis are counted, to compare jobs from their starts
       on. Without it the windows of all jobs are those of the calendar.
-    - `finest`: the shortest length of windows, in seconds. What a program printed at first is known to the second; of
-      other metrics there is a sample each WINDOW seconds.
 
     Takes two queries, whatever the number of jobs and samples is.
     """
@@ -136,7 +137,7 @@ def read_metrics_of(
         first, last = spans.get(job, (at, at))
         spans[job] = min(first, at), max(last, at)
     longest = max((last - first for first, last in spans.values()), default=timedelta(0))
-    finest = max((LEVELS[level].seconds if level else finest for _, level, _, _ in found), default=finest)
+    finest = max((LEVELS[level].seconds for _, level, _, _ in found), default=WINDOW)
     seconds = step_for(longest, finest, most_points)
     origin_of = {job: (origins or {}).get(job, EPOCH) for job in spans}
     places = {
@@ -156,9 +157,10 @@ def read_metrics_of(
     }
     for stream in streams.values():
         nothing = JobMetrics(stream.job_id, begins or EPOCH, seconds, 0, series=[], left_out={})
-        left_out = answer.setdefault(stream.job_id, nothing).left_out
+        own = answer.setdefault(stream.job_id, nothing)
+        own.streams.append(stream)
         for word, count in stream.left_out.items():
-            left_out[word] = left_out.get(word, 0) + count
+            own.left_out[word] = own.left_out.get(word, 0) + count
     _fill(answer, streams, found, origin_of)
     return answer
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from django.db import transaction
@@ -24,7 +25,9 @@ from accounting.core.clock import now_from_database
 from scheduling.backends.base import Sample
 from scheduling.backends.summaries import Summary, merged
 from scheduling.core.run_apart import apart
+from scheduling.metrics.by_step import store_points
 from scheduling.metrics.names import GPU_METRICS, MOST_GPUS, OTHERS, parts_of
+from scheduling.metrics.reported import Reported
 from scheduling.metrics.rolling import stored
 from scheduling.models import Lease, MetricSample, MetricStream
 
@@ -35,7 +38,7 @@ MOST_NAMES = {
     MetricStream.Source.EVENTS: 50,
 }
 CHANGED = (
-    "names", "oldest_at", "newest_at", "position", "left_out", "read_at", "is_complete",
+    "names", "oldest_at", "newest_at", "position", "left_out", "by_step", "read_at", "is_complete",
 )  # fmt: skip
 
 
@@ -107,11 +110,16 @@ def lock_streams(source: str, jobs: Collection[int]) -> dict[int, MetricStream]:
     return known
 
 
-def store(streams: Mapping[int, MetricStream], reports: Sequence[Report]) -> None:
-    """Stores reports of jobs whose streams the caller has locked, and the streams themselves.
+def store(
+    streams: Mapping[int, MetricStream],
+    reports: Sequence[Report],
+    by_step: Mapping[int, Reported] = MappingProxyType({}),
+) -> None:
+    """Stores reports of jobs whose streams the caller has locked, what these jobs reported by step, and the streams
+    themselves.
 
-    Takes two statements whatever the number of reports is. Reports of time that is rolled up already come too late, and
-    are ignored.
+    Takes three statements whatever the number of reports is, and those of `store_points`. Reports of time that is
+    rolled up already come too late, and are ignored.
     """
     now = now_from_database()
     rows = []
@@ -129,6 +137,7 @@ def store(streams: Mapping[int, MetricStream], reports: Sequence[Report]) -> Non
         stream.newest_at = at if stream.newest_at is None else max(stream.newest_at, at)
         rows.append(MetricSample(stream_id=stream.pk, level=0, number=report.number, at=at, values=values))
     insert_rows(rows, ignore_conflicts=True)
+    store_points([(streams[job], reported) for job, reported in by_step.items()])
     update_rows(streams.values(), CHANGED)
 
 

@@ -19,7 +19,7 @@ from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource,
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.labels import JobLabel, LabelKey
 from scheduling.models.leases import HeldGpu, Lease, PreemptibleTime
-from scheduling.models.metrics import MetricSample, MetricStream
+from scheduling.models.metrics import MetricPoint, MetricSample, MetricStream
 from scheduling.models.outbox import Operation
 from scheduling.models.pipelines import Pipeline, PipelineStep, StepNeed
 from scheduling.models.rounds import (
@@ -74,6 +74,7 @@ __all__ = [
     "KeptForecast",
     "LabelKey",
     "Lease",
+    "MetricPoint",
     "MetricSample",
     "MetricStream",
     "MetricsSource",

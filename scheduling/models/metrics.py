@@ -38,6 +38,8 @@ class MetricStream(models.Model):
     position = models.JSONField(default=dict, help_text="How far the source has been read.")
     # What was not stored, and how often: see scheduling/metrics/recording.py.
     left_out = models.JSONField(default=dict)
+    # By which steps the points are, and which are kept: see scheduling/metrics/by_step.py.
+    by_step = models.JSONField(default=dict)
     read_at = models.DateTimeField(null=True)
     is_complete = models.BooleanField(default=False, help_text="The source will have nothing more.")
 
@@ -71,3 +73,22 @@ class MetricSample(models.Model):
 
     def __str__(self) -> str:
         return f"sample {self.number} of level {self.level}"
+
+
+class MetricPoint(models.Model):
+    """The value of one of a stream's metrics at one step of the program, as it was reported last.
+
+    The points of a metric are few (scheduling/metrics/thinning.py).
+    """
+
+    stream = models.ForeignKey(MetricStream, on_delete=models.CASCADE, related_name="points", db_index=False)
+    metric = models.PositiveSmallIntegerField(help_text="Position of the metric's name.")
+    step = models.FloatField()
+    value = models.FloatField()
+    at = models.FloatField(help_text="When it was reported, in seconds since 1970.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(name="one_point_a_step", fields=["stream", "metric", "step"])]
+
+    def __str__(self) -> str:
+        return f"metric {self.metric} at step {self.step}"

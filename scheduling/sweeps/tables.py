@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from django.db.models import QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, F, Q, Window
 from django.db.models.fields.json import KeyTransform
+from django.db.models.functions import RowNumber
 
 from accounting.core.csv_lines import csv_line, escape_cell
 from scheduling.models import Sweep, SweepMember
@@ -15,19 +16,22 @@ CHUNK = 1000
 FIXED = ("index", "state", "attempts", "job")
 
 
-def best_first(sweep: Sweep, members: QuerySet[SweepMember]) -> QuerySet[SweepMember]:
-    """Returns the members with the best value of the sweep's metric first. Members without a value come last."""
+def best_of(sweep: Sweep, most: int) -> list[SweepMember]:
+    """Returns members that have a value of the sweep's metric, the best first: the `most` best of those that succeeded,
+    and the `most` best of the others."""
+    if not sweep.metric or sweep.metric not in sweep.metric_names:
+        return []
     key = expression_of(f"{METRIC}{sweep.metric}")
-    best = key.desc(nulls_last=True) if sweep.goal == Sweep.Goal.MAX else key.asc(nulls_last=True)
-    return members.order_by(best, "index")
+    order = [key.desc() if sweep.goal == Sweep.Goal.MAX else key.asc(), F("index").asc()]
+    succeeded = Q(state=SweepMember.State.SUCCEEDED)
+    place = Window(RowNumber(), partition_by=[ExpressionWrapper(succeeded, BooleanField())], order_by=order)
+    found = sweep.members.filter(metrics__has_key=sweep.metric).annotate(place=place)
+    return list(found.filter(place__lte=most).order_by(*order))
 
 
-def best_of(sweep: Sweep) -> SweepMember | None:
-    """Returns the succeeded member with the best value of the sweep's metric; None if there is none."""
-    if sweep.metric not in sweep.metric_names:
-        return None
-    found = sweep.members.filter(state=SweepMember.State.SUCCEEDED, metrics__has_key=sweep.metric)
-    return best_first(sweep, found).first()
+def best_succeeded(members: Iterable[SweepMember]) -> SweepMember | None:
+    """Returns the first member that succeeded; None if there is none."""
+    return next((one for one in members if one.state == SweepMember.State.SUCCEEDED), None)
 
 
 def csv_of(sweep: Sweep) -> Iterator[str]:

@@ -26,7 +26,7 @@ from scheduling.sweeps.actions import Rules, cancel_sweep, create_sweep, preview
 from scheduling.sweeps.distributions import read_distribution
 from scheduling.sweeps.estimate import estimate_sweep
 from scheduling.sweeps.parameters import LARGEST_SEED, RANDOM, Parameters
-from scheduling.sweeps.tables import best_of, csv_of
+from scheduling.sweeps.tables import best_of, best_succeeded, csv_of
 
 router = Router(tags=["Sweeps"])
 
@@ -176,7 +176,7 @@ def show(sweep: Sweep) -> dict[str, Any]:
 
 def show_in_full(sweep: Sweep) -> dict[str, Any]:
     sweep = Sweep.objects.select_related("tenant", "owner", "cluster").get(pk=sweep.pk)
-    best = best_of(sweep)
+    best = best_succeeded(best_of(sweep, 1))
     same = {name: getattr(sweep, name) for name in ("spec", "names", "metric_names")}
     described = Parameters.stored(sweep.parameters, sweep.names).to_dict()
     return show(sweep) | same | {"parameters": described, "best": show_member(best) if best else None}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from html import unescape
+from itertools import pairwise
 
 import pytest
 from django.db import connection, transaction
@@ -18,9 +20,12 @@ from hypothesis import strategies as st
 from accounting.core.clock import now_from_database
 from portal.jobs.metric_charts import scale_of
 from scheduling.backends.summaries import of_value
+from scheduling.metrics.printed import Line, sum_up
 from scheduling.metrics.recording import Report, count_left_out, lock_streams, store
+from scheduling.metrics.reported import Reported
 from scheduling.metrics.rolling import roll_up, streams_to_roll
-from scheduling.models import Job, MetricStream
+from scheduling.metrics.thinning import MOST
+from scheduling.models import Job, MetricPoint, MetricSample, MetricStream
 from tests.portal.scene import Scene
 
 SOURCE = MetricStream.Source
@@ -38,8 +43,25 @@ def record(job: Job, source: str, values: dict[str, list[float]], *, every: int 
         )
         for number in range(count)
     ]
+    reported = Reported()
+    for report in reports:
+        reported.add_line(
+            {name: one.last for name, one in report.values.items()}, attempt=1, at=report.at.timestamp()
+        )
+    by_step = {job.pk: reported} if source == SOURCE.OUTPUT else {}
     with transaction.atomic():
-        store(lock_streams(source, {job.pk}), reports)
+        store(lock_streams(source, {job.pk}), reports, by_step)
+
+
+def print_lines(job: Job, lines: Sequence[str], *, attempt: int = 1) -> None:
+    """Stores what the job has printed just now."""
+    with transaction.atomic():
+        streams = lock_streams(SOURCE.OUTPUT, {job.pk})
+        stream = streams[job.pk]
+        reported, now = Reported.after(stream.by_step), now_from_database()
+        found = sum_up([Line(line.encode(), now, attempt) for line in lines], reported)
+        number = MetricSample.objects.filter(stream=stream).count()
+        store(streams, [Report(job.pk, number, now, found.values)], {job.pk: reported})
 
 
 def held_for(job: Job, time: timedelta) -> None:
@@ -142,20 +164,59 @@ def test_every_value_is_on_its_axis(one: float, other: float, is_measured: bool)
 
 
 def test_charts_can_show_steps_instead_of_time(scene: Scene, bob: Client) -> None:
-    # The program starts again after its third window, and reports the steps 0 and 50 anew.
+    # The program starts again after its third window, and reports the steps 0 and 50 again.
     loss, steps = [4.0, 3.0, 2.0, 3.9, 2.9], [0.0, 50.0, 100.0, 0.0, 50.0]
     record(scene.job, SOURCE.OUTPUT, {"loss": loss, "step": steps})
+    record(scene.job, SOURCE.MACHINE, {"memory": [2.0**30, 3 * 2.0**30]})
     assert 'href="?axis=step"' in page_of(bob, scene.job)
     page = page_of(bob, scene.job, "?axis=step")
-    assert list(charts_in(page)["loss"][0].values()) == [3.9, 2.9, 2.0]
-    times = json.loads(unescape(re.findall(r'data-times="([^"]*)"', page)[0]))
-    assert (times[0], times[-1]) == ("step 0", "step 100")
+    charts = charts_in(page)
+    assert charts["loss"] == [{"0": 3.9, "50": 2.9, "100": 2.0}]
+    assert list(charts["Memory of the workers"][0].values()), (
+        "what the cluster measures is shown by step, too"
+    )
+    assert "step" not in charts, "steps over steps say nothing"
+    assert 'data-steps="step" data-first="0.0" data-last="100.0"' in page
     assert "loss over step, on an axis" in page
 
 
-def test_a_program_of_some_seconds_has_a_curve_over_its_steps(scene: Scene, bob: Client) -> None:
-    record(scene.job, SOURCE.OUTPUT, {"loss": [5.0, 4, 3, 2, 1], "step": [1.0, 2, 3, 4, 5]}, every=1)
-    assert list(charts_in(page_of(bob, scene.job, "?axis=step"))["loss"][0].values()) == [5, 4, 3, 2, 1]
+@pytest.mark.parametrize("count", [1, 6, 15, MOST])
+def test_a_run_of_few_steps_is_drawn_exactly(scene: Scene, bob: Client, count: int) -> None:
+    """All steps are printed within a second, from step 0 on."""
+    print_lines(scene.job, [f"step={step} loss={100 - step / 8} lr=0.1" for step in range(count)])
+    page = page_of(bob, scene.job)
+    if count == 1:
+        assert "loss over time" in page
+        return
+    losses = {str(step): float(f"{100 - step / 8:.5g}") for step in range(count)}
+    assert charts_in(page)["loss"] == [losses]
+    assert f'data-value="{100 - (count - 1) / 8:.4g}"' in page, "the legend has the last value that is drawn"
+    assert "<span>step 0</span>" in page
+    assert f"<span>step {count - 1}</span>" in page
+    assert "fewer steps" not in page
+
+
+def test_a_long_run_is_thinned_evenly_with_its_first_and_last_step(scene: Scene, bob: Client) -> None:
+    last = 20_000
+    for begin in range(0, last + 1, 1000):
+        lines = [f"step={step} loss={step}" for step in range(begin, min(begin + 1000, last + 1))]
+        print_lines(scene.job, lines)
+    page = page_of(bob, scene.job, "?axis=step")
+    [loss] = charts_in(page)["loss"]
+    steps = [int(step) for step in loss]
+    assert (steps[0], steps[-1]) == (0, last)
+    assert MOST // 3 <= len(steps) <= MOST + 1
+    assert len({after - before for before, after in pairwise(steps[:-1])}) == 1
+    assert list(loss.values()) == [float(f"{step:.5g}") for step in steps]
+    assert "Longer runs are drawn with fewer steps, evenly apart." in page
+    assert MetricPoint.objects.count() <= MOST
+
+
+def test_a_later_attempt_replaces_the_steps_that_it_repeats(scene: Scene, bob: Client) -> None:
+    print_lines(scene.job, [f"step={step} loss={step}" for step in range(10)])
+    print_lines(scene.job, ["loss=77", "step=6 loss=60", "step=7 loss=70"], attempt=2)
+    [loss] = charts_in(page_of(bob, scene.job))["loss"]
+    assert list(loss.items())[-3:] == [("5", 5.0), ("6", 60.0), ("7", 70.0)]
 
 
 def test_a_short_run_begins_by_step_and_a_long_one_by_time(scene: Scene, bob: Client) -> None:
@@ -189,9 +250,17 @@ def test_jobs_are_compared_by_step_on_one_axis(scene: Scene, bob: Client) -> Non
     record(scene.waiting, SOURCE.OUTPUT, {"loss": [4.5, 1.0], "step": [0.0, 200.0]}, every=600)
     page = page_of(bob, scene.job, f"?axis=step&with={scene.waiting.pk}")
     first, second = charts_in(page)["loss"]
-    assert list(first.values()) == [4, 2]
-    assert list(second.values()) == [4.5, 1]
+    assert first == {"0": 4, "100": 2}
+    assert second == {"0": 4.5, "200": 1}
     assert "step 200" in page
+
+
+def test_jobs_that_count_steps_and_epochs_are_compared_by_epoch(scene: Scene, bob: Client) -> None:
+    print_lines(scene.job, [f"epoch={step // 2} step={step} loss={step}" for step in range(6)])
+    print_lines(scene.waiting, [f"epoch={epoch} loss={epoch}" for epoch in range(3)])
+    first, second = charts_in(page_of(bob, scene.job, f"?axis=step&with={scene.waiting.pk}"))["loss"]
+    assert second == {"0": 0, "1": 1, "2": 2}
+    assert list(first)
 
 
 def test_only_jobs_that_report_steps_offer_an_axis_of_steps(scene: Scene, bob: Client) -> None:

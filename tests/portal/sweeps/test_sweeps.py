@@ -22,7 +22,7 @@ from accounting.core.clock import now_from_database
 from accounting.models import Generation, Membership
 from portal.models import Scope
 from portal.submit.fields import Fields, digest
-from portal.sweeps.chart import HEIGHT, Scale, draw
+from portal.sweeps.chart import HEIGHT, Chart, Scale, draw
 from portal.sweeps.curves import curves_of
 from portal.sweeps.texts import read_parameters, write_parameters
 from portal.tokens.actions import create_token
@@ -33,6 +33,7 @@ from scheduling.models import Cluster, Job, JobForecast, MetricStream, Sweep, Sw
 from scheduling.spec.job_spec import SpecError
 from scheduling.sweeps.distributions import read_value
 from scheduling.sweeps.parameters import Parameters, text_of
+from scheduling.sweeps.tables import best_of
 from tests.make import membership, user
 from tests.portal.jobs.test_metrics import record
 from tests.portal.scene import Scene
@@ -53,6 +54,10 @@ def posted(**changes: object) -> dict[str, object]:
     }  # fmt: skip
     rest = {"yaml": yaml, "agreed": digest(yaml), "request_key": "k1", "do": "submit", "page": "sweep"}
     return texts | swept | rest | changes
+
+
+def drawn(sweep: Sweep) -> Chart | None:
+    return draw(sweep, best_of(sweep, 300))
 
 
 @pytest.fixture
@@ -401,32 +406,41 @@ def test_members_at_work_show_their_latest_metrics_and_their_curves(scene: Scene
 
 def test_the_curves_are_those_of_the_best_and_of_members_at_work(scene: Scene) -> None:
     sweep = ended(scene, 12)
-    assert curves_of(sweep) is None, "no values over time are kept"
+    assert curves_of(sweep, best_of(sweep, 300)) is None, "no values over time are kept"
     for job in sweep.jobs.all():
         record(job, MetricStream.Source.OUTPUT, {"loss": [2.0, 1.0], "other": [1.0, 1.0]})
     sweep.members.filter(index__in=[0, 1]).update(state="active")
     sweep.jobs.update(first_started_at=sweep.created_at, first_generation=scene.people.v100)
-    found = curves_of(sweep)
+    found = curves_of(sweep, best_of(sweep, 300))
     assert found is not None
     panels = [panel for _, some in found["charts"].groups for panel in some]
     assert [panel.title for panel in panels] == ["loss"]
     labels = [line.label.partition(":")[0] for line in panels[0].lines]
     assert labels == ["10", "9", "8", "0", "1", "7"], "member 11 failed"
-    assert curves_of(make(scene.world, LR)) is None, "without a metric"
+    assert curves_of(make(scene.world, LR), []) is None, "without a metric"
+
+
+def test_the_page_asks_once_for_the_best_members(scene: Scene, bob: Client) -> None:
+    sweep = ended(scene, 12)
+    with CaptureQueriesContext(connection) as asked:
+        html = text_of_page(bob.get(f"/sweeps/{sweep.pk}/"))
+    assert sum("ROW_NUMBER" in one["sql"] for one in asked) == 1
+    assert "12 members, the best first" in html
+    assert [one.index for one in best_of(sweep, 2)] == [11, 10, 9], "11 failed"
 
 
 # --- the chart -----------------------------------------------------------------------------------
 
 
 def test_the_chart_has_an_axis_for_each_parameter_and_the_metric(scene: Scene) -> None:
-    chart = draw(ended(scene, 12))
+    chart = drawn(ended(scene, 12))
     assert chart is not None
     assert [axis.name for axis in chart.axes] == ["lr", "loss"]
     assert chart.axes[0].is_logarithmic
     assert (chart.drawn, chart.best) == (12, 1)
     assert [is_best for _, is_best in chart.lines] == [False] * 11 + [True]
     assert chart.lines[-1][0] == f"M0,{HEIGHT}L1000,{HEIGHT}"
-    assert draw(make(scene.world, LR, metric="loss")) is None
+    assert drawn(make(scene.world, LR, metric="loss")) is None
 
 
 def test_an_axis_orders_numbers_and_texts() -> None:

@@ -17,9 +17,10 @@ from scheduling.backends.logtimes import Moment, Times
 from scheduling.backends.summaries import of_values
 from scheduling.execution import output_metrics
 from scheduling.execution.output_metrics import MOST_BYTES, Turn, _parts, read_output
-from scheduling.metrics.printed import sum_up
+from scheduling.metrics.printed import Line, sum_up
 from scheduling.metrics.reading import read_metrics_of
 from scheduling.metrics.recording import note_samples
+from scheduling.metrics.reported import Reported
 from scheduling.metrics.rolling import restored
 from scheduling.models import Cluster, Job, MetricSample, MetricStream
 from tests.scheduling.local_rig import Rig, rig, until
@@ -27,6 +28,9 @@ from tests.scheduling.swept import Logs, end
 from tests.scheduling.world import World, start, world
 
 __all__ = ["rig"]
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -131,10 +135,12 @@ def test_no_time_of_a_log_is_trusted(data: st.DataObject) -> None:
     found = data.draw(st.lists(st.tuples(st.integers(0, 200), moments), max_size=20))
     times = Times(sorted(offset for offset, _ in found), [moment for _, moment in found])
     parts = list(_parts(turn, text, 100, times, now))
-    assert b"".join(lines for _, _, lines in parts) == text
+    whole = [b"".join(line.data for line in lines) for _, _, lines in parts]
+    assert b"".join(whole) == text
     begins = [offset for offset, _, _ in parts]
-    assert begins == [100 + sum(len(lines) for _, _, lines in parts[:number]) for number in range(len(parts))]
+    assert begins == [100 + sum(map(len, whole[:number])) for number in range(len(parts))]
     assert all(began <= at <= now for _, at, _ in parts)
+    assert all(began <= line.at <= now and line.attempt == 1 for _, _, lines in parts for line in lines)
 
 
 def test_a_short_job_that_ended_between_two_readings_has_its_metrics(lab: World, logs: Logs) -> None:
@@ -211,7 +217,8 @@ def test_a_log_that_cannot_be_read_is_read_later(lab: World, logs: Logs) -> None
 
 @given(st.lists(st.one_of(st.floats(-1e9, 1e9), st.sampled_from([float("nan"), float("inf")])), max_size=30))
 def test_what_a_program_prints_is_found_again(values: list[float]) -> None:
-    found = sum_up("".join(f"step 7: loss={value}\r" for value in values).encode())
+    text = "".join(f"step 7: loss={value}\r" for value in values).encode()
+    found = sum_up([Line(text, NOW, 1)], Reported())
     usable = [value for value in values if abs(value) < 1e100]
     assert found.values.get("loss") == of_values(usable)
     assert found.left_out.get("not_numbers", 0) == len(values) - len(usable)
@@ -219,7 +226,7 @@ def test_what_a_program_prints_is_found_again(values: list[float]) -> None:
 
 @given(st.binary(max_size=500))
 def test_any_bytes_are_output(data: bytes) -> None:
-    sum_up(data)
+    sum_up([Line(line, NOW, 1) for line in data.splitlines(keepends=True)], Reported())
 
 
 def test_a_real_program_is_measured_and_its_numbers_are_read(
