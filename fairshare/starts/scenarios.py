@@ -17,12 +17,21 @@ ENDS, SHORTEST, LONGEST = 0.05, 0.05, 0.25
 MOST_ROUNDS = 160
 
 
-def sample_starts(now: Situation, jobs: Sequence[int], left: Floats, *, seed: int) -> Floats:
+def sample_starts(
+    now: Situation,
+    jobs: Sequence[int],
+    left: Floats,
+    *,
+    seed: int,
+    ends_after: Sequence[tuple[int, int, float]] = (),
+) -> Floats:
     """Returns the seconds until each of `jobs` is picked in one possible future, as an array in the order of `jobs`.
     Infinite: not within MOST_ROUNDS rounds.
 
     - `now`: the situation after the last round.
     - `left` (J,): seconds that each job of the snapshot holds GPUs until it ends.
+    - `ends_after`: jobs that end when others have begun, as triples: a job, the job that must get GPUs first, and the
+      seconds from then on. Until then the first job holds GPUs for `left`.
 
     Assumes that no job is submitted and no tickets or nodes change. The result depends on the arguments only.
     """
@@ -38,6 +47,9 @@ def sample_starts(now: Situation, jobs: Sequence[int], left: Floats, *, seed: in
         plan = now.fill(seed) if number == 0 else now.decide(seed + number)
         picked = here[plan.run]
         new = picked[np.isinf(found[picked])]
+        for job, before, seconds in ends_after:
+            if before in new:
+                left[job] = min(left[job], seconds)
         # GPUs became free at some time since the last simulated round.
         found[new] = passed - lasted * chance.random(len(new))
         if not np.isinf(found[wanted]).any():

@@ -24,8 +24,8 @@ from portal.readiness import what_to_do
 from portal.services.failures import crashes_in_rollout, failed_replicas, has_failed
 from scheduling.core.reason_labels import SHORT
 from scheduling.jobs.explain import Explainer
-from scheduling.leases.interruptions import back_by
-from scheduling.models import Job, Lease, Service, ServiceRevision
+from scheduling.leases.interruptions import first_start
+from scheduling.models import Job, JobForecast, Lease, Service, ServiceRevision
 from scheduling.services.crashes import crash_loop_of
 
 MOST_WORDS = 3  # number of reasons that a sentence lists
@@ -205,13 +205,22 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
         else:
             explained = Explainer(service.cluster, reader).explain(_with_service(waiting[0].job, service))
             told += [f"{waits}.", explained.sentence]
-        if at := back_by(member.job for member in waiting):
-            by = to_the_second(timezone.localtime(at), timezone.now())
-            told.append(f"The first waiting replica is expected to start by {by}.")
+        if forecast := first_start(member.job for member in waiting):
+            told.append(_expected(forecast))
     kept = sum(member.job.state != Job.State.CANCELLING for member in members)
     if service.replicas > kept and not service.trouble and service.good_id == service.current_id:
         told.append(f"{_are(service.replicas - kept, 'replica', 'replicas')} will be created soon.")
     return told + _roll_out(service, members)
+
+
+def _expected(forecast: JobForecast) -> str:
+    """Returns a sentence that says between which times the first waiting replica is expected to start."""
+    now = timezone.now()
+    earliest, latest = (
+        at and to_the_second(timezone.localtime(at), now) for at in (forecast.earliest, forecast.starts_by)
+    )
+    when = f"between {earliest} and {latest}" if forecast.earliest > now else f"by {latest}"
+    return f"The first waiting replica is expected to start {when}. 8 of 10 such forecasts should hold."
 
 
 def _not_ready(members: Sequence[Member]) -> list[str]:

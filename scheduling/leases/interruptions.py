@@ -57,11 +57,19 @@ def of_service(service: Service) -> list[Interruption]:
     return _read(JobEvent.objects.filter(job__service=service))
 
 
-def back_by(jobs: Iterable[Job]) -> datetime | None:
-    """Returns the earliest forecast start among the waiting jobs in `jobs`; None if no forecast predicts a start."""
+def first_start(jobs: Iterable[Job]) -> JobForecast | None:
+    """Returns the forecast of the waiting job in `jobs` that is expected to start first; None if no forecast predicts a
+    start."""
     waiting = [job.pk for job in jobs if job.state in Job.WAITING]
     forecasts = JobForecast.objects.filter(job__in=waiting, starts_by__isnull=False)
-    return forecasts.order_by("starts_by").values_list("starts_by", flat=True).first() if waiting else None
+    return forecasts.order_by("starts_by").first() if waiting else None
+
+
+def back_by(jobs: Iterable[Job]) -> datetime | None:
+    """Returns the latest time at which the first of the waiting jobs in `jobs` is expected to start; None if no
+    forecast predicts a start."""
+    forecast = first_start(jobs)
+    return forecast.starts_by if forecast else None
 
 
 def _read(events: QuerySet[JobEvent]) -> list[Interruption]:

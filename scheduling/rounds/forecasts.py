@@ -21,6 +21,7 @@ from scheduling.core import pubsub
 from scheduling.core.locks import try_lock_forecasts
 from scheduling.models import Cluster, Job, JobForecast, KeptForecast
 from scheduling.rounds import outcomes
+from scheduling.rounds.rollouts import replaced_replicas
 from scheduling.shares.situations import situation_now
 from scheduling.shares.snapshot import read_snapshot
 
@@ -145,11 +146,17 @@ def expected_waits(
         groups = np.vstack([groups, np.zeros((1, groups.shape[1]), dtype=np.int64)])
         elapsed, longest = np.append(elapsed, 0.0), np.append(longest, np.inf)
     waits, endless = [], np.isinf(elapsed)  # jobs that do not end by themselves
+    replaced = replaced_replicas(jobs)
+    ends_after = [(one.place, one.after, one.seconds) for one in replaced if one.after is not None]
     for seed in range(max(1, min(most, MOST_SIMULATED // len(view.jobs)))):
         chance = np.random.Generator(np.random.PCG64(seed))
         left = past.remaining(groups, np.where(endless, 0.0, elapsed), chance, expected=view.jobs.expected)
         left = np.minimum(left, np.maximum(longest - np.where(endless, 0.0, elapsed), SHORTEST))
-        waits.append(sample_starts(situation, places, np.where(endless, np.inf, left), seed=seed))
+        left = np.where(endless, np.inf, left)
+        left[[one.place for one in replaced if one.after is None]] = [
+            one.seconds for one in replaced if one.after is None
+        ]
+        waits.append(sample_starts(situation, places, left, seed=seed, ends_after=ends_after))
     return expected_of(np.array(waits), quantum=view.settings.quantum, horizon=HORIZON.total_seconds())
 
 

@@ -310,6 +310,21 @@ def test_a_job_starts_when_the_gang_before_it_ends() -> None:
     assert found.tolist() == again.tolist()
 
 
+def test_a_job_may_end_when_another_has_begun() -> None:
+    view = snapshot(
+        [(0, 4)],
+        [Account()],
+        [Job(0, gpus=2, on=(0,)), Job(0, gpus=2, on=(0,)), Job(0, gpus=2), Job(0, gpus=2)],
+    )
+    left = np.array([300.0, np.inf, np.inf, np.inf])
+    alone = sample_starts(situation(view), [2, 3], left, seed=1)
+    assert alone[0] == pytest.approx(300, rel=0.3)
+    assert np.isinf(alone[1])
+    found = sample_starts(situation(view), [2, 3], left, seed=1, ends_after=[(1, 2, 120.0)])
+    assert found[0] == alone[0]
+    assert found[0] < found[1] <= found[0] + 300
+
+
 def test_a_job_that_fits_nowhere_never_starts() -> None:
     view = snapshot([(0, 4)], [Account()], [Job(0, gpus=4, on=(0,)), Job(0, gpus=8)])
     assert np.isinf(sample_starts(situation(view), [1], np.array([60.0, 60.0]), seed=1)[0])

@@ -10,12 +10,16 @@ from django.db.models import F
 
 from accounting.core.clock import now_from_database
 from fairshare.model import Reason
+from scheduling.backends.base import Phase
 from scheduling.core.event_texts import sentence, text_of
 from scheduling.core.locks import Lock
-from scheduling.models import Cluster, Job, JobEvent, JobForecast, KeptForecast
+from scheduling.models import Cluster, Job, JobEvent, JobForecast, KeptForecast, Lease, Service
 from scheduling.models.event_codes import EventCode
 from scheduling.rounds.forecasts import forecast_starts
 from scheduling.rounds.outcomes import outcomes_of
+from scheduling.services.actions import change_service, create_service
+from scheduling.services.replicas import step_service
+from scheduling.spec.job_spec import JobSpec
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -107,6 +111,73 @@ def test_a_job_that_no_future_starts_has_no_latest_start(lab: World) -> None:
     assert one.earliest > now_from_database()
     Cluster.objects.update(paused_at=now_from_database())
     assert forecast(lab) == 0
+
+
+def step(lab: World, service: Service, *, ready: bool = True) -> None:
+    """Lets the service's controller, a round and the backend work once; replicas that run become ready."""
+    step_service(service_id=service.pk)
+    lab.fill()
+    lab.carry_out()
+    for lease in lab.holding(Lease.State.RUNNING) if ready else ():
+        if not lease.is_ready:
+            lab.see(lease, Phase.RUNNING, address="127.0.0.1:20000", ready_age=0.0)
+
+
+def rolling(lab: World, *, runs: bool) -> tuple[Service, Job]:
+    """Returns a service on all GPUs whose second revision is rolled out, and the new replica that waits.
+
+    With `runs`, another new replica runs and is not ready yet.
+    """
+    people = lab.people
+    made = create_service(
+        actor=people.bob,
+        tenant=people.astro,
+        cluster=lab.cluster,
+        spec=JobSpec(name="api", command="serve", port=8000, gpus_per_worker=2),
+        replicas=2,
+        max_unavailable=1,
+    )
+    for _ in range(2):
+        step(lab, made)
+    spec = JobSpec(name="api", command="better", port=8000, gpus_per_worker=2)
+    change_service(actor=people.alice, service=made, spec=spec)
+    step_service(service_id=made.pk)
+    lab.carry_out()
+    if runs:
+        step(lab, made, ready=False)
+        step_service(service_id=made.pk)
+        lab.fill()
+    made.refresh_from_db()
+    return made, Job.objects.filter(service=made, revision=made.current).waiting().latest("pk")
+
+
+def expected_wait(lab: World, job: Job) -> timedelta:
+    KeptForecast.objects.all().delete()
+    JobForecast.objects.all().delete()
+    Cluster.objects.update(last_round_at=now_from_database())
+    assert forecast(lab) >= 1
+    kept = KeptForecast.objects.get(job=job)
+    return kept.expected - kept.at
+
+
+def test_a_replica_of_a_rollout_is_expected_when_the_one_before_it_is_ready(lab: World) -> None:
+    """The rollout then ends an old replica, although replicas do not end by themselves."""
+    service, waiting = rolling(lab, runs=True)
+    assert Job.objects.filter(service=service, state=Job.State.RUNNING).count() == 2
+    assert expected_wait(lab, waiting) < timedelta(minutes=5)
+    crashed = Job.objects.filter(service=service, revision=service.current, state=Job.State.RUNNING).get()
+    Service.objects.filter(pk=service.pk).update(progress_at=now_from_database() - timedelta(hours=1))
+    done = lab.submit(lab.people.bob, lab.people.astro)
+    Job.objects.filter(pk=done.pk).update(
+        kind=Job.Kind.REPLICA, service=service, revision=service.current, slot=9, attempt=1,
+        state=Job.State.FAILED, ended_at=now_from_database(),
+    )  # fmt: skip
+    assert expected_wait(lab, waiting) > timedelta(hours=1), "it crashes, so the old ones stay"
+    Job.objects.filter(pk=done.pk).update(ended_at=now_from_database() - timedelta(hours=2))
+    assert expected_wait(lab, waiting) < timedelta(minutes=5)
+    service.revisions.filter(pk=service.current_id).update(failed_at=now_from_database())
+    assert expected_wait(lab, waiting) > timedelta(hours=1), "it has failed"
+    assert crashed.revision_id == service.current_id
 
 
 def passed(lab: World, waiting: Job, *, started: timedelta) -> JobEvent:
