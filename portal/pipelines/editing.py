@@ -28,6 +28,7 @@ from portal.submit.draft import Choices, Draft
 from portal.submit.imported import Import, position_of
 from portal.submit.keeping import DO, asked_draft, keep
 from portal.submit.kept import name_in
+from portal.submit.summary import of_pipeline
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 from scheduling.importers.report import WorkKind
@@ -91,6 +92,7 @@ class Check:
     steps: Sequence[str]
     problems: Mapping[str, str]
     never: Mapping[str, str]
+    summary: str = ""
 
     @property
     def yaml_problems(self) -> dict[str, str]:
@@ -113,8 +115,10 @@ class Check:
         chosen."""
         problems: dict[str, str] = {}
         never: Mapping[str, str] = {}
+        summary = ""
         try:
             definition = Definition.from_yaml(text, uploads)
+            summary = of_pipeline(step.spec for step in definition.steps)
             if tenant and cluster:
                 found = preview_pipeline(actor=user, tenant=tenant, cluster=cluster, definition=definition)
                 problems, never = dict(found.problems), found.never
@@ -126,7 +130,7 @@ class Check:
             return cls(None, (), problems, never)
         wrong = {name for path in problems for name in OF_STEP.findall(path)[:1]}
         names = [step.name for step in steps]
-        return cls(draw_written(steps, wrong) if steps else None, names, problems, never)
+        return cls(draw_written(steps, wrong) if steps else None, names, problems, never, summary)
 
 
 @keeps_form

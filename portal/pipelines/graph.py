@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from accounting.core.wording import counted
+from accounting.core.wording import counted, duration
 from scheduling.models import PipelineStep, StepNeed
 from scheduling.pipelines.definition import Step
 
@@ -96,10 +96,13 @@ class Node:
     needs: Sequence[tuple[str, str]] = ()
 
 
-def draw(steps: Sequence[PipelineStep], links: Mapping[int, str]) -> Graph:
+def draw(
+    steps: Sequence[PipelineStep], links: Mapping[int, str], held: Mapping[int, float | None] | None = None
+) -> Graph:
     """Returns the graph of a pipeline's steps, with their `needs`, and the jobs that they need.
 
-    `links` maps ids of jobs outside the pipeline to the addresses of their pages.
+    - `links` maps ids of jobs outside the pipeline to the addresses of their pages.
+    - `held` maps ids of steps to how many seconds their jobs have held GPUs.
     """
     names = {step.pk: step.name for step in steps}
     outside = {need.label: need for step in steps for need in step.needs.all() if need.on_id is None}
@@ -109,6 +112,8 @@ def draw(steps: Sequence[PipelineStep], links: Mapping[int, str]) -> Graph:
         text = step.get_state_display()
         if step.state == PipelineStep.State.ACTIVE and step.job:
             text = step.job.get_state_display()
+        if lasted := (held or {}).get(step.pk):
+            text = f"{text} · {duration(lasted)}"
         nodes.append(Node(step.name, step.state, text, f"#step-{step.name}", needs))
     return lay_out(nodes)
 

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.failure import cause_of
+from portal.pipelines.detail import steps_of, work_of
 from portal.pipelines.graph import draw
 from portal.pipelines.listing import label_of
 from portal.user_request import UserRequest
@@ -32,9 +33,8 @@ WHEN = {"success": "", "failure": "if it fails", "always": "however it ends"}
 def pipeline(request: UserRequest, pk: int) -> HttpResponse:
     """Shows a pipeline: its graph, its steps with their states, and its definition."""
     shown = visible_pipeline(request, pk)
-    steps = list(
-        shown.steps.select_related("job").defer("job__spec").prefetch_related("needs__on", "needs__job")
-    )
+    steps = steps_of(shown)
+    work = work_of(shown, steps, request.user)
     outside = {need.job_id for step in steps for need in step.needs.all() if need.on_id is None}
     links = {job_id: reverse("job", args=[job_id]) for job_id in outside if job_id}
     ended = shown.ended_at is not None
@@ -42,9 +42,16 @@ def pipeline(request: UserRequest, pk: int) -> HttpResponse:
         "pipeline": shown,
         "chip": label_of(shown),
         "counts": _counts(shown),
-        "graph": draw(steps, links),
+        "graph": draw(steps, links, {key: one.held_seconds for key, one in work.steps.items()}),
+        "work": work,
         "rows": [
-            (step, _chip_of_step(step), [_need(need) for need in step.needs.all()], _cause(shown, step))
+            {
+                "step": step,
+                "chip": _chip_of_step(step),
+                "needs": [_need(need) for need in step.needs.all()],
+                "cause": _cause(shown, step),
+                "work": work.steps[step.pk],
+            }
             for step in steps
         ],
         "yaml": definition_of(shown).to_yaml(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -345,7 +346,9 @@ def test_a_pipeline_is_submitted_listed_cancelled_and_run_again(
     made = Pipeline.objects.latest("pk")
     assert (done.exit_code, done.stdout) == (0, f"{made.pk}\n")
     assert "2 pending" in fairlot(bob, "pipeline", "list").stdout
-    assert "a pending" in fairlot(bob, "pipeline", "show", "digits").stdout
+    shown = fairlot(bob, "pipeline", "show", "digits").stdout
+    assert re.search(r"^STEP +STATE +GPUS +WAITED +ON GPUS +GPU-HOURS +COST", shown, re.MULTILINE)
+    assert re.search(r"^a +pending +1 +0\.00", shown, re.MULTILINE)
     assert Definition.from_yaml(
         fairlot(bob, "pipeline", "show", made.pk, "--yaml").stdout
     ) == Definition.from_yaml(PIPELINE)

@@ -1013,6 +1013,9 @@ class PipelineInFull(TypedDict):
     created_at: str
     ended_at: str | None
     steps: list[PipelineStep]
+    gpu_hours: float
+    costs: dict[str, str]
+    expected_end: str | None
     definition: str
 
 
@@ -1025,6 +1028,12 @@ class PipelineStep(TypedDict):
     needs: list[StepNeed]
     attempts: int
     job_id: int | None
+    gpus: int
+    waited_seconds: float | None
+    held_seconds: float | None
+    gpu_hours: float
+    costs: dict[str, str]
+    expected_end: str | None
 
 
 class Policy(TypedDict):

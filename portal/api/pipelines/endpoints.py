@@ -7,11 +7,13 @@ from typing import Any
 from ninja import Query, Router
 from ninja.responses import Status
 
+from accounting.models import User
 from portal.api.fields import AskedKey, IdempotencyKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.pages import page_of
 from portal.api.pipelines import schemas
 from portal.api.seen import seen_or_404
+from portal.pipelines.detail import StepWork, steps_of, work_of
 from portal.pipelines.listing import PIPELINES
 from portal.user_request import ApiRequest
 from scheduling.models import Pipeline, PipelineStep
@@ -60,13 +62,13 @@ def create(
         request_key=idempotency_key or None,
         even_if_never=new.even_if_never,
     )
-    return Status(201, show_in_full(pipeline))
+    return Status(201, show_in_full(pipeline, request.auth))
 
 
 @router.get("/pipelines/{int:pipeline_id}", response=schemas.PipelineInFull, url_name="pipeline")
 def get_pipeline(request: ApiRequest, pipeline_id: int) -> dict[str, Any]:
     """Returns a pipeline with its steps and its definition."""
-    return show_in_full(visible_pipeline(request, pipeline_id))
+    return show_in_full(visible_pipeline(request, pipeline_id), request.auth)
 
 
 @router.post("/pipelines/{int:pipeline_id}/cancel", response=schemas.Pipeline, url_name="pipeline_cancel")
@@ -110,15 +112,19 @@ def show(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def show_in_full(pipeline: Pipeline) -> dict[str, Any]:
-    steps = pipeline.steps.prefetch_related("needs__on").order_by("index")
+def show_in_full(pipeline: Pipeline, user: User) -> dict[str, Any]:
+    steps = steps_of(pipeline)
+    work = work_of(pipeline, steps, user)
     return show(pipeline) | {
-        "steps": [show_step(step) for step in steps],
+        "steps": [show_step(step, work.steps[step.pk]) for step in steps],
+        "gpu_hours": work.use.gpu_hours,
+        "costs": work.use.costs,
+        "expected_end": work.ends.whole,
         "definition": definition_of(pipeline).to_yaml(),
     }
 
 
-def show_step(step: PipelineStep) -> dict[str, Any]:
+def show_step(step: PipelineStep, work: StepWork) -> dict[str, Any]:
     same = ("name", "state", "reason", "attempts", "job_id")
     needs = [
         {
@@ -129,4 +135,12 @@ def show_step(step: PipelineStep) -> dict[str, Any]:
         }
         for need in step.needs.all()
     ]
-    return {name: getattr(step, name) for name in same} | {"needs": needs}
+    return {name: getattr(step, name) for name in same} | {
+        "needs": needs,
+        "gpus": work.gpus,
+        "waited_seconds": work.waited_seconds,
+        "held_seconds": work.held_seconds,
+        "gpu_hours": work.use.gpu_hours,
+        "costs": work.use.costs,
+        "expected_end": work.ends,
+    }

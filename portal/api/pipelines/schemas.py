@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import ConfigDict
 
-from portal.api.fields import Flag, Line
+from portal.api.fields import Figure, Flag, Line
 from portal.api.pages import ListFilters
 
 DEFINITION: dict[str, Any] = {
@@ -86,6 +86,20 @@ class PipelineStep(Schema):
     needs: list[StepNeed]
     attempts: int = Field(description="Number of jobs that were submitted for the step.")
     job_id: int | None
+    gpus: int = Field(
+        description="GPUs of all its workers; for an elastic step the least with which it runs."
+    )
+    waited_seconds: float | None = Field(
+        description="How long the latest job waited for its first start; null before it is submitted."
+    )
+    held_seconds: float | None = Field(
+        description="How long the latest job has held GPUs; null before its first start."
+    )
+    gpu_hours: float = Field(description="What all jobs of the step have used until now.")
+    costs: dict[str, Figure] = Field(description="What this cost, about, by currency.")
+    expected_end: datetime | None = Field(
+        description="When the step is expected to end; null if it has ended, or if that is unknown."
+    )
 
 
 class Pipeline(Schema):
@@ -105,6 +119,12 @@ class Pipeline(Schema):
 
 class PipelineInFull(Pipeline):
     steps: list[PipelineStep] = Field(description="The steps in the order in which they were written.")
+    gpu_hours: float = Field(description="What all jobs of the pipeline have used until now.")
+    costs: dict[str, Figure] = Field(description="What this cost, about, by currency.")
+    expected_end: datetime | None = Field(
+        description="When the last step is expected to end, if later steps need not wait for GPUs; null if that is "
+        "unknown."
+    )
     definition: str = Field(description="The definition as YAML, to create the same pipeline again.")
 
 

@@ -47,7 +47,14 @@ def test_the_api_creates_and_lists(scene: Scene, bob: Client) -> None:
         "attempts": 0,
         "job_id": None,
         "needs": [{"step": "prepare", "job": None, "when": "always", "files": False}],
+        "gpus": 1,
+        "waited_seconds": None,
+        "held_seconds": None,
+        "gpu_hours": 0,
+        "costs": {},
+        "expected_end": None,
     }
+    assert (body["gpu_hours"], body["costs"], body["expected_end"]) == (0, {}, None)
     assert post(bob, "", {"pipeline": body["definition"]}).json()["definition"] == body["definition"]
     assert [one["id"] for one in bob.get(f"{API}?limit=1").json()["items"]] != [body["id"]]
     assert len(bob.get(f"{API}?state=running&owner=bob&team=astro").json()["items"]) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -11,6 +13,7 @@ from fairlot_client.cli.app import App, with_app
 from fairlot_client.cli.output import (
     Column,
     list_options,
+    money,
     output_option,
     show_created,
     show_done,
@@ -26,14 +29,13 @@ def counted(counts: dict[str, int]) -> str:
     return ", ".join(f"{number} {state}" for state, number in counts.items())
 
 
-def steps_of(pipeline: dict[str, Any]) -> str:
-    """Returns a line for each step: its name, state and job, or why it was skipped."""
-    lines = []
-    for step in pipeline["steps"]:
-        job = f" job {step['job_id']}" if step["job_id"] else ""
-        why = f": {step['reason']}" if step["reason"] else ""
-        lines.append(f"{step['name']} {step['state']}{job}{why}")
-    return "\n".join(lines)
+def costs(item: dict[str, Any]) -> str:
+    return ", ".join(money(amount, currency) for currency, amount in item["costs"].items())
+
+
+def lasting(key: str) -> Callable[[dict[str, Any]], str]:
+    """Returns a function that shows the seconds in the field `key` as hours, minutes and seconds."""
+    return lambda item: "" if item[key] is None else str(timedelta(seconds=round(item[key])))
 
 
 COLUMNS: list[Column] = [
@@ -41,9 +43,16 @@ COLUMNS: list[Column] = [
     ("TEAM", "team"), ("OWNER", "owner"), ("CREATED", when("created_at")),
 ]  # fmt: skip
 FIELDS: list[Column] = [
-    ("id", "id"), ("name", "name"), ("state", "state"), ("steps", steps_of), ("team", "team"),
+    ("id", "id"), ("name", "name"), ("state", "state"), ("steps", lambda one: counted(one["counts"])),
+    ("team", "team"),
     ("owner", "owner"), ("cluster", "cluster"), ("trouble", "trouble"), ("created", when("created_at")),
-    ("ended", when("ended_at")),
+    ("ended", when("ended_at")), ("expected end", when("expected_end")),
+    ("GPU-hours", lambda one: f"{one['gpu_hours']:.2f}"), ("cost", costs),
+]  # fmt: skip
+STEPS: list[Column] = [
+    ("STEP", "name"), ("STATE", "state"), ("GPUS", "gpus"), ("WAITED", lasting("waited_seconds")),
+    ("ON GPUS", lasting("held_seconds")), ("GPU-HOURS", lambda one: f"{one['gpu_hours']:.2f}"), ("COST", costs),
+    ("JOB", "job_id"), ("EXPECTED END", when("expected_end")), ("REASON", "reason"),
 ]  # fmt: skip
 
 
@@ -94,12 +103,14 @@ def list_pipelines(app: App, limit: int, everything: bool, **filters: Any) -> No
 @watchable
 @with_app
 def show(app: App, pipeline: str, as_yaml: bool) -> None:
-    """Show a pipeline, given by its id or name, with its steps."""
+    """Show a pipeline, given by its id or name, with the times and costs of its steps."""
     found = app.client.get_pipeline(finding.pipeline_id_of(app, pipeline))
     if as_yaml:
         click.echo(found["definition"], nl=False)
     else:
         show_one(app, found, FIELDS)
+        if app.output == "table":
+            show_rows(app, found["steps"], STEPS)
 
 
 @pipeline.command("rerun")
