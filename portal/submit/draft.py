@@ -18,6 +18,7 @@ from accounting.core.texts import one_line
 from accounting.models import Generation, Membership, Tenant, User
 from portal.submit.fields import Fields, digest, read_yaml
 from portal.submit.imported import Import, only, position_of
+from portal.submit.summary import of_job
 from portal.submit.uploads import packed_files, sent_as
 from portal.user_request import UserRequest
 from scheduling.clusters.backend_factory import environments_of
@@ -408,6 +409,11 @@ class Draft:
         except (NotAllowed, Refused) as error:
             return replace(self, spec=None, problems={"": str(error)})
         return replace(self, preflight=answer)
+
+    @property
+    def summary(self) -> str:
+        """Returns in one line what would be submitted; empty before the pre-flight check."""
+        return of_job(self.preflight, self.spec) if self.preflight and self.spec else ""
 
     def refused(self, error: NotAllowed | Refused, user: User) -> Self:
         """Returns a copy with the problem `error`, after the submit action has refused the job of `user`.

@@ -16,6 +16,7 @@ from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.keeping import DO, asked_draft, keep_form
 from portal.submit.kept import draft_of
+from portal.submit.summary import of_sweep
 from portal.submit.views import form_context
 from portal.sweeps.fields import KINDS, NAMES, SWEEP, SweepFields
 from portal.unstorable import keeps_form
@@ -157,4 +158,12 @@ def _preview(user: User, draft: Draft, swept: SweepFields) -> dict[str, Any]:
         (spec.name, [(name, text_of(value)) for name, value in values.items()], spec.command)
         for values, spec in (found.first if found else ())
     ]
-    return {"swept": swept, "preview": found, "previewed": previewed, "estimate": estimate, "wrong": wrong}
+    line = of_sweep(estimate) if estimate else ""
+    return {
+        "line": line,
+        "swept": swept,
+        "preview": found,
+        "previewed": previewed,
+        "estimate": estimate,
+        "wrong": wrong,
+    }

@@ -134,6 +134,9 @@ def test_a_wrong_form_says_what_is_wrong_beside_the_field(
 def test_the_preview_shows_the_first_commands(scene: Scene, bob: Client) -> None:
     html = text_of_page(bob.post("/sweeps/preview/", posted(parameters="lr = 1, 2, 3, 4, 5, 6")))
     assert "6 jobs, of which these are the first 5" in html
+    assert re.search(
+        r'id="sweep-summary"[^>]*>6 members with 1 GPU each · from \d[^<]* if each runs 1 h', html
+    )
     assert "python train.py 5<" in html
     assert "python train.py 6<" not in html
     assert not Sweep.objects.exists()
