@@ -13,6 +13,7 @@ from typing import Any
 
 from accounting.core.clock import now_from_database
 from accounting.core.wording import counted, duration
+from scheduling.advance.ahead import WindowAhead
 from scheduling.leases.interruptions import Interruption
 from scheduling.models import Lease
 from scheduling.models.event_codes import Cause
@@ -84,6 +85,22 @@ def as_json(found: Interruptions) -> list[dict[str, Any]]:
             "seconds": one.seconds,
         }
         for one in found.latest
+    ]
+
+
+def ahead_as_json(found: Sequence[WindowAhead]) -> list[dict[str, Any]]:
+    """Returns coming windows of reservations as dictionaries for the API."""
+    return [
+        {
+            "begins_at": one.window.begins,
+            "ends_at": one.window.ends,
+            "stops_at": one.stops_at,
+            "gpus": one.gpus,
+            "nodes": one.nodes,
+            "jobs": one.jobs,
+            "team": one.tenant,
+        }
+        for one in found
     ]
 
 

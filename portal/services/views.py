@@ -33,6 +33,7 @@ from portal.services.traffic import traffic_context
 from portal.sessions import hosts
 from portal.sessions.visits import invite_to_service, may_use
 from portal.user_request import UserRequest
+from scheduling.advance.ahead import windows_over
 from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.leases.interruptions import of_service
 from scheduling.models import Cluster, Service
@@ -72,6 +73,7 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
         "status": detail.status_of(shown),
         "sentences": detail.sentences_of(shown, members, reader=request.user),
         "drained": nodes_drained_under(member.lease for member in members),
+        "reserved_ahead": windows_over((member.lease for member in members), request.user),
         "failed": failed,
         "failure": log_end_of(failed) if failed else None,
         "unready": unready,

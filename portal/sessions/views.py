@@ -21,6 +21,7 @@ from portal.jobs.failure import failure_of, log_end_of
 from portal.sessions import detail, hosts
 from portal.sessions.visits import invite
 from portal.user_request import UserRequest
+from scheduling.advance.ahead import windows_over
 from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.jobs.entering import may_enter
 from scheduling.leases.interruptions import back_by, of_session
@@ -39,6 +40,7 @@ def session(request: UserRequest, pk: int) -> HttpResponse:
     context = {
         "told": told,
         "drained": nodes_drained_under([told.lease]),
+        "reserved_ahead": windows_over([told.lease], request.user, ends=told.ends),
         "back_by": back_by([shown.job]),
         "interruptions": interruptions.shown(of_session(shown.job)),
         "events": shown.job.events.order_by("-id")[:EVENTS_SHOWN],

@@ -1233,6 +1233,18 @@ class ReservationWindow(TypedDict):
     ends: str
 
 
+class ReservedAhead(TypedDict):
+    """A window of an advance reservation of another team on nodes on which a service or session runs."""
+
+    begins_at: str
+    ends_at: str
+    stops_at: str
+    gpus: int
+    nodes: list[str]
+    jobs: list[str]
+    team: str
+
+
 class Results(TypedDict):
     """The files that a job wrote or changed, newest first."""
 
@@ -1423,6 +1435,7 @@ class ServiceInFull(TypedDict):
     members: list[ServiceReplica]
     interruptions: list[Interruption]
     expected_back_at: str | None
+    reserved_ahead: list[ReservedAhead]
     next_try_at: str | None
     gives_up_at: str | None
     rolls_back_to: int | None
@@ -1495,6 +1508,7 @@ class SessionInFull(TypedDict):
     end_message: str
     interruptions: list[Interruption]
     expected_back_at: str | None
+    reserved_ahead: list[ReservedAhead]
     exit_meaning: str
     last_lines: list[str]
 

@@ -34,6 +34,7 @@ from portal.services.replica_logs import MOST_REPLICAS, replica_logs, time_of
 from portal.services.traffic import counted_until, not_counted
 from portal.sessions import hosts
 from portal.user_request import ApiRequest
+from scheduling.advance.ahead import windows_over
 from scheduling.core.event_texts import end_text_of
 from scheduling.core.service_texts import service_text_of
 from scheduling.leases.interruptions import back_by, of_service
@@ -109,6 +110,9 @@ def get_service(request: ApiRequest, service_id: int) -> dict[str, Any]:
         "members": [show_member(member) for member in members],
         "interruptions": interruptions.as_json(interruptions.shown(of_service(service))),
         "expected_back_at": back_by(member.job for member in members),
+        "reserved_ahead": interruptions.ahead_as_json(
+            windows_over((member.lease for member in members), request.auth)
+        ),
         "next_try_at": steps.next_try_at,
         "gives_up_at": steps.gives_up_at,
         "rolls_back_to": steps.back_to and steps.back_to.number,

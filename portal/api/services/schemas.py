@@ -88,6 +88,18 @@ class Interruption(Schema):
     )
 
 
+class ReservedAhead(Schema):
+    """A window of an advance reservation of another team on nodes on which a service or session runs."""
+
+    begins_at: datetime
+    ends_at: datetime
+    stops_at: datetime = Field(description="Time from which what runs there may be stopped.")
+    gpus: int = Field(description="Number of GPUs that are reserved on these nodes.")
+    nodes: list[str]
+    jobs: list[str] = Field(description="Names of the replicas that run there, or of the session.")
+    team: str = Field(description="Name of the team; empty if the caller may not know it.")
+
+
 class ServiceReplica(Schema):
     job_id: int
     name: str
@@ -160,6 +172,9 @@ class ServiceInFull(Service):
     interruptions: list[Interruption] = Field(description="The 20 most recent interruptions, newest first.")
     expected_back_at: datetime | None = Field(
         description="Time by which the first waiting replica is expected to start; null if unknown."
+    )
+    reserved_ahead: list[ReservedAhead] = Field(
+        description="Windows of other teams' reservations, open or within a day, for which replicas may be stopped."
     )
     next_try_at: datetime | None = Field(
         description="Time from which Fairlot creates the next replica in place of one that ended by itself; null if "

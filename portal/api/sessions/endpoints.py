@@ -18,6 +18,7 @@ from portal.jobs.failure import failure_of, log_end_of
 from portal.sessions.detail import SessionDetail, details_of
 from portal.sessions.listing import SESSIONS
 from portal.user_request import ApiRequest
+from scheduling.advance.ahead import windows_over
 from scheduling.core.event_texts import end_text_of
 from scheduling.leases.interruptions import back_by, of_session
 from scheduling.models import Session
@@ -98,6 +99,9 @@ def _shown(request: ApiRequest, session_id: int) -> dict[str, Any]:
     return show(detail) | {
         "interruptions": interruptions.as_json(interruptions.shown(of_session(detail.job))),
         "expected_back_at": back_by([detail.job]),
+        "reserved_ahead": interruptions.ahead_as_json(
+            windows_over([detail.lease], request.auth, ends=detail.ends)
+        ),
         "exit_meaning": failure.meaning if failure else "",
         "last_lines": failure.lines if failure else [],
     }

@@ -11,7 +11,7 @@ from pydantic import ConfigDict
 from portal.api.fields import Whole
 from portal.api.jobs.schemas import NewJob
 from portal.api.old_names import WithOldNames, answered_too, read_as
-from portal.api.services.schemas import Interruption
+from portal.api.services.schemas import Interruption, ReservedAhead
 
 SessionKind = Literal["notebook", "vscode"]
 
@@ -81,6 +81,9 @@ class SessionInFull(Session):
     interruptions: list[Interruption] = Field(description="The 20 most recent interruptions, newest first.")
     expected_back_at: datetime | None = Field(
         description="Time by which a waiting session is expected to start; null if unknown."
+    )
+    reserved_ahead: list[ReservedAhead] = Field(
+        description="Windows of other teams' reservations, open or within a day, for which the session may be stopped."
     )
     exit_meaning: str = Field(
         description="What the exit code of a failed job means; empty if the code has no known meaning."

@@ -19,11 +19,14 @@ from accounting.models import AuditEvent, Membership
 from fairlot_client.cli.commands.programs import SERVICE as SERVICE_LINES
 from portal.services.detail import members_of, sentences_of
 from portal.submit.fields import Fields, digest
+from scheduling.advance.actions import reserve_in_advance
+from scheduling.advance.proposals import Terms
 from scheduling.backends.base import End, Phase
 from scheduling.jobs.actions import cancel_job
 from scheduling.models import Job, JobForecast, Lease, Service
 from scheduling.services.actions import change_service, create_service
 from scheduling.services.replicas import step_service
+from scheduling.sessions.actions import start_session
 from scheduling.spec.job_spec import JobSpec
 from tests.make import membership, user
 from tests.portal.scene import Scene
@@ -278,6 +281,40 @@ def test_a_rollout_that_crashes_is_in_trouble_and_says_what_comes_next(
     )
     assert f"/jobs/{bad.pk}/log/" in row
     assert "Revision 2 failed, and the service was rolled back to revision 1" in html
+
+
+def test_reservations_that_take_the_gpus_of_a_replica_or_session_are_announced(
+    scene: Scene, bob: Client, api
+) -> None:
+    people, service = scene.people, scene.service
+    for job in (scene.waiting, scene.job, scene.other):
+        cancel_job(actor=people.ada, job=job)
+    scene.world.carry_out()
+    spec = JobSpec(name="notes", command="jupyter lab", port=8888)
+    session = start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
+    step_service(service_id=service.pk)
+    bring_up(scene, service, ready=True)
+    begins = now_from_database() + timedelta(hours=1)
+    names = [node.name for node in scene.world.cluster.nodes.order_by("pk")]
+    for node in scene.world.cluster.nodes.filter(gpus__gt=0).order_by("pk"):
+        terms = Terms(
+            name="course", tenant=people.bio, generation=node.generation, nodes=(node,), lends=False,
+            begins=begins, ends=begins + timedelta(hours=2),
+        )  # fmt: skip
+        reserve_in_advance(actor=people.olga, cluster=scene.world.cluster, terms=terms)
+    told = api("GET", f"/services/{service.pk}")[1]["reserved_ahead"]
+    assert {name for one in told for name in one["nodes"]} <= set(names)
+    assert told
+    assert {one["team"] for one in told} == {""}, "Bob does not see Bio"
+    assert all(one["stops_at"] < one["begins_at"] < one["ends_at"] for one in told)
+    replicas = Job.objects.filter(service=service, state=Job.State.RUNNING)
+    assert {name for one in told for name in one["jobs"]} == {job.name for job in replicas}
+    [one] = api("GET", f"/sessions/{session.pk}")[1]["reserved_ahead"]
+    assert one["jobs"] == ["notes"]
+    for page in (page_of(service), f"/sessions/{session.pk}/"):
+        html = text_of(bob.get(page))
+        assert "reserved for another team from <time" in html
+        assert "what runs there may be stopped. It then waits for other GPUs." in html
 
 
 def test_the_expected_start_of_a_replica_has_the_format_of_all_times(scene: Scene) -> None:

@@ -19,6 +19,7 @@ from scheduling.advance.actions import (
     change_advance_reservation,
     reserve_in_advance,
 )
+from scheduling.advance.ahead import windows_over
 from scheduling.advance.proposals import Terms, effect_of, propose
 from scheduling.advance.use import Use, use_of
 from scheduling.advance.windows import Window, most_reserved, windows_of
@@ -27,6 +28,7 @@ from scheduling.jobs.explain import explain
 from scheduling.models import AdvanceReservation, Cluster, HeldGpu, Job, Lease, Round
 from scheduling.rounds.actions import redraw
 from scheduling.sessions.actions import start_session
+from scheduling.shares.advance import lead_of
 from scheduling.shares.snapshot import read_snapshot, with_candidate
 from scheduling.spec.job_spec import JobSpec
 from tests.fairshare.build import decide
@@ -312,3 +314,28 @@ def test_the_most_that_others_have_is_found_at_every_moment(others, own) -> None
             if any(one.begins <= moment < one.ends for one in windows)
         ]
         assert found.get(node, 0) == max(sums)
+
+
+def test_a_window_of_another_team_is_known_a_day_ahead_to_what_runs_on_its_nodes(lab: World) -> None:
+    people = lab.people
+    job = lab.submit(people.bob, people.astro, gpus=2, name="mine")
+    lab.quantum()
+    lab.carry_out()
+    made = reserve(lab, gpus=4)
+    [one] = windows_over([None, lab.lease(job)], people.bob)
+    assert (one.nodes, one.gpus, one.jobs, one.tenant) == (["v100-0"], 4, ["mine"], "")
+    assert one.stops_at == made.begins - lead_of(lab.cluster)
+    assert [one.tenant for one in windows_over([lab.lease(job)], people.olga)] == [people.bio.name]
+    assert windows_over([lab.lease(job)], people.bob, ends=one.stops_at) == []
+    waiting = lab.submit(people.bob, people.astro, gpus=4)
+    assert windows_over([waiting.leases.first()], people.bob) == [], "it has no GPUs"
+    Lease.objects.filter(job=job).update(state=Lease.State.STOPPING)
+    assert windows_over([lab.lease(job)], people.bob) == [], "it leaves anyhow"
+    Lease.objects.filter(job=job).update(state=Lease.State.RUNNING)
+    AdvanceReservation.objects.update(lends=True)
+    assert [one.stops_at for one in windows_over([lab.lease(job)], people.bob)] == [made.begins]
+    AdvanceReservation.objects.update(tenant=people.astro)
+    assert windows_over([lab.lease(job)], people.bob) == [], "it is its own team's"
+    AdvanceReservation.objects.update(tenant=people.bio)
+    goes_by(made, -timedelta(days=1))
+    assert windows_over([lab.lease(job)], people.bob) == [], "it is further away than a day"

@@ -40,6 +40,15 @@ def session() -> None:
     """Work interactively on GPUs, for example in a notebook."""
 
 
+def _reserved(it: Any) -> str:
+    """Returns a line for each reservation of another team that takes GPUs of a service or session."""
+    return "\n".join(
+        f"{', '.join(one['nodes'])} ({', '.join(one['jobs'])}): may be stopped from {when('stops_at')(one)}"
+        f" until {when('ends_at')(one)}"
+        for one in it.get("reserved_ahead", [])
+    )
+
+
 SESSIONS: list[Column] = [
     ("ID", "id"), ("NAME", "name"), ("STATE", "state"), ("READY", "ready"), ("TEAM", "team"), ("OWNER", "owner"),
     ("ENDS", when("ends_at")), ("REASON", "reason"),
@@ -48,6 +57,7 @@ SESSION: list[Column] = [
     ("id", "id"), ("name", "name"), ("state", "state"), ("ready", "ready"), ("why", "sentence"), ("team", "team"),
     ("owner", "owner"), ("cluster", "cluster"), ("idle timeout (minutes)", "idle_timeout_minutes"),
     ("stops if unused", when("idle_ends_at")), ("time limit (hours)", "time_limit_hours"), ("ends", when("ends_at")),
+    ("reserved by others", _reserved),
     ("end", "end_message"), ("last lines", lambda it: "\n".join(it["last_lines"])),
 ]  # fmt: skip
 
@@ -154,6 +164,7 @@ SERVICE: list[Column] = [
     ("replicas", lambda it: "\n".join(
         f"job {one['job_id']} {one['state']}{' ready' if one['ready'] else ''} {one['reason'] or one['why_not_ready']}"
         for one in it.get("members", []))),
+    ("reserved by others", _reserved),
     ("last failure", lambda it: _failure(it.get("last_failure"))),
 ]  # fmt: skip
 
