@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -27,6 +27,7 @@ from accounting.limits.spending import UnbookedUsage, money_spent
 from accounting.models import Budget, BudgetChange, BudgetWarning, Membership, Tenant, User, WebhookCall
 from accounting.models.budgets import new_nonce
 from accounting.models.notifications import Audience, EventKind
+from accounting.models.versions import require_version
 from accounting.notifications.events import announce
 from accounting.notifications.safe_http import NotReachable, check_url
 
@@ -46,12 +47,15 @@ def set_budget(
     percentages: Sequence[int] | None = None,
     by_forecast: bool | None = None,
     webhook_url: str | None = None,
+    seen: Collection[str] | None = None,
 ) -> Budget:
     """Sets the budget of a tenant: how much money the tenant plans to spend in each `period`. Returns the budget.
 
     `percentages`: the percentages of the budget at which a warning is sent. `by_forecast`: whether a warning is also
     sent when the forecast reaches the budget. `webhook_url`: the address that receives the warnings, in addition to
     mail. If one of these three is None, its present value stays, and a new budget gets the default.
+
+    `seen`: versions of which the present budget must have one; see accounting/models/versions.py.
 
     A manager's `amount` must not exceed the smallest budget that the tenants above have for the same period.
     """
@@ -65,6 +69,7 @@ def set_budget(
             _check_above(actor, tenant, period, Decimal(amount))
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # other changes wait
     budget = Budget.objects.select_for_update().filter(tenant=tenant, period=period).first()
+    require_version(budget if budget and budget.removed_at is None else None, seen)
     before = _audit_values(budget) if budget and budget.removed_at is None else {}
     budget = budget or Budget(tenant=tenant, period=period)
     if not before:
@@ -144,8 +149,8 @@ def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> N
 
 
 @transaction.atomic(durable=True)
-def remove_budget(*, actor: User | None, budget: Budget) -> None:
-    """Removes a budget. Warnings that are already stored in the outbox are still sent.
+def remove_budget(*, actor: User | None, budget: Budget, seen: Collection[str] | None = None) -> None:
+    """Removes a budget. `seen`: as for `set_budget`. Warnings that are already stored in the outbox are still sent.
 
     The records of past warnings stay. If the budget is set again, Fairlot does not repeat these warnings.
     """
@@ -154,6 +159,7 @@ def remove_budget(*, actor: User | None, budget: Budget) -> None:
     held = in_force.filter(pk=budget.pk).first()
     if held is None:
         raise Refused("This budget no longer exists.")
+    require_version(held, seen)
     audit.record(
         actor=actor, verb="budget.remove", target=held.tenant, tenant=held.tenant, before=_audit_values(held)
     )

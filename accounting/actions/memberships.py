@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db import transaction
@@ -15,6 +15,7 @@ from accounting.actions.notifications import forget_unseen
 from accounting.actions.tenants import check_tickets
 from accounting.core.errors import Refused
 from accounting.models import Invitation, Membership, Tenant, User
+from accounting.models.versions import require_version
 from accounting.notifications.unread import lock_readers
 
 
@@ -77,10 +78,15 @@ def change_membership(
     membership: Membership,
     role: str | None = None,
     tickets: int | None = None,
+    seen: Collection[str] | None = None,
 ) -> Membership:
-    """Changes the role and the tickets of a membership. An argument of None leaves the value unchanged."""
+    """Changes the role and the tickets of a membership. An argument of None leaves the value unchanged.
+
+    `seen`: versions of which the membership must have one; see accounting/models/versions.py.
+    """
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
+    require_version(membership, seen)
     before = _audit_values(membership)
     if role not in (None, Membership.Role.MANAGER):
         _keep_a_manager(actor, membership, "role")
@@ -101,15 +107,17 @@ def change_membership(
 
 
 @transaction.atomic(durable=True)
-def remove_member(*, actor: User | None, membership: Membership) -> None:
-    """Removes a member from a tenant. Records of what the member did in the tenant stay."""
-    remove_within(actor=actor, membership=membership)
+def remove_member(*, actor: User | None, membership: Membership, seen: Collection[str] | None = None) -> None:
+    """Removes a member from a tenant. Records of what the member did in the tenant stay. `seen`: as for
+    `change_membership`."""
+    remove_within(actor=actor, membership=membership, seen=seen)
 
 
-def remove_within(*, actor: User | None, membership: Membership) -> None:
+def remove_within(*, actor: User | None, membership: Membership, seen: Collection[str] | None = None) -> None:
     """Removes a member like `remove_member`, but in the caller's transaction."""
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
+    require_version(membership, seen)
     _keep_a_manager(actor, membership)
     audit.record(
         actor=actor,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from django.conf import settings
 from django.db import transaction
@@ -25,6 +25,7 @@ from accounting.models import (
 )
 from accounting.models.budgets import new_nonce
 from accounting.models.notifications import OF_JOBS, USUAL_WAIT, WAITS, EventKind
+from accounting.models.versions import require_version
 from accounting.notifications import mail, safe_http
 from accounting.notifications.messages import body_for, example
 from accounting.notifications.unread import lock_readers, recount
@@ -66,6 +67,7 @@ def set_rule(
     channel: NotificationChannel | None = None,
     rhythm: str = Rhythm.AT_ONCE,
     wait_minutes: int = USUAL_WAIT,
+    seen: Collection[str] | None = None,
 ) -> NotificationRule:
     """Sets what the actor wants to know about a subject in one way, and replaces an earlier rule about both.
 
@@ -106,6 +108,8 @@ def set_rule(
     held = NotificationRule.objects.filter(user=owner, channel__tenant=channel.tenant if channel else None)
     if held.count() >= MOST_RULES:
         raise Refused(f"At most {MOST_RULES} rules are possible. Remove a rule first.")
+    same = {"user": owner, "about": about, "tenant": tenant, "job_id": job_id, "way": way, "channel": channel}
+    require_version(NotificationRule.objects.filter(**same).first() if seen is not None else None, seen)
     rule, is_new = NotificationRule.objects.update_or_create(
         user=owner, about=about, tenant=tenant, job_id=job_id, way=way, channel=channel,
         defaults={
@@ -119,11 +123,16 @@ def set_rule(
 
 
 @transaction.atomic(durable=True)
-def remove_rule(*, actor: User, rule: NotificationRule) -> None:
-    """Removes a rule. The usual notifications about what concerns the actor then apply again."""
-    held = NotificationRule.objects.changeable_by(actor).filter(pk=rule.pk).select_related("tenant").first()
+def remove_rule(*, actor: User, rule: NotificationRule, seen: Collection[str] | None = None) -> None:
+    """Removes a rule. The usual notifications about what concerns the actor then apply again.
+
+    `seen`: versions of which the rule must have one; see accounting/models/versions.py.
+    """
+    found = NotificationRule.objects.changeable_by(actor).select_for_update(of=("self",))
+    held = found.filter(pk=rule.pk).select_related("tenant").first()
     if held is None:
         raise Refused("This rule no longer exists.")
+    require_version(held, seen)
     if held.user_id is None:
         before = _audit_values(held)
         audit.record(
@@ -141,11 +150,12 @@ def save_channel(
     name: str,
     url: str = "",
     tenant: Tenant | None = None,
+    seen: Collection[str] | None = None,
 ) -> NotificationChannel:
     """Creates a channel of the actor or, with `tenant`, of a team; or changes the name and the URL of `channel`.
 
     `url`: the address of an incoming webhook; empty leaves the address of `channel` unchanged. It is stored encrypted,
-    and no page, answer or audit event contains it.
+    and no page, answer or audit event contains it. `seen`: as for `remove_rule`.
     """
     if channel is None:
         _check_owner(actor, tenant)
@@ -158,6 +168,7 @@ def save_channel(
         is_new = True
     else:
         channel, is_new = _changeable(actor, channel), False
+        _require_version(channel, seen)
     name = name.strip()
     check_name(name)
     if len(name) > 60:
@@ -174,9 +185,10 @@ def save_channel(
 
 
 @transaction.atomic(durable=True)
-def remove_channel(*, actor: User, channel: NotificationChannel) -> None:
-    """Removes a channel with its rules. What was not posted yet is not posted."""
+def remove_channel(*, actor: User, channel: NotificationChannel, seen: Collection[str] | None = None) -> None:
+    """Removes a channel with its rules. What was not posted yet is not posted. `seen`: as for `remove_rule`."""
     held = _changeable(actor, channel)
+    _require_version(held, seen)
     before = {"kind": held.kind, "name": held.name, "host": held.host}
     audit.record(
         actor=actor, verb="notification_channel.remove", target=held, tenant=held.tenant, before=before
@@ -237,6 +249,12 @@ def _changeable(actor: User, channel: NotificationChannel | None) -> Notificatio
     if held is None:
         raise NotAllowed("Only the owner of a channel, and managers of its team, may use it.")
     return held
+
+
+def _require_version(channel: NotificationChannel, seen: Collection[str] | None) -> None:
+    if seen is not None:
+        held = NotificationChannel.objects.select_for_update(of=("self",)).select_related("user", "tenant")
+        require_version(held.filter(pk=channel.pk).first(), seen)
 
 
 def _set_url(actor: User, channel: NotificationChannel, url: str) -> None:

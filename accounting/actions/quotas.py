@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from decimal import Decimal
 from typing import Required, TypedDict, Unpack
 
@@ -13,6 +14,7 @@ from accounting.actions.checks import check_choice, check_fields
 from accounting.core.errors import Refused
 from accounting.models import Generation, Membership, Quota, Request, Tenant, User
 from accounting.models.requests import limit_target
+from accounting.models.versions import require_version
 
 LONGEST_DAYS = 366
 
@@ -193,13 +195,14 @@ def find(quota: Quota) -> Quota | None:
 
 
 @transaction.atomic(durable=True)
-def remove_quota(*, actor: User | None, quota: Quota) -> None:
+def remove_quota(*, actor: User | None, quota: Quota, seen: Collection[str] | None = None) -> None:
     _require_settable(actor, quota)
     lock_limits_of(quota.tenant)
     found = Quota.objects.select_for_update(of=("self",)).select_related("tenant", "generation")
     held = found.filter(pk=quota.pk).first()
     if held is None:
         raise Refused("This limit no longer exists.")
+    require_version(held, seen)
     _overtake_grants(held)
     remove_within(actor=actor, quota=held)
 

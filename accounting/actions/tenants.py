@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.text import slugify
@@ -13,6 +15,7 @@ from accounting.core.errors import Refused
 from accounting.core.wording import fixed
 from accounting.models import BudgetWarning, Request, Tenant, User, WebhookCall
 from accounting.models.requests import TICKETS, team_target
+from accounting.models.versions import require_version
 
 
 @transaction.atomic(durable=True)
@@ -66,8 +69,13 @@ def rename_tenant(*, actor: User | None, tenant: Tenant, name: str) -> Tenant:
 
 
 @transaction.atomic(durable=True)
-def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) -> Tenant:
-    """Moves a tenant with its subtree below `parent`. If `parent` is None, the tenant becomes a root tenant."""
+def move_tenant(
+    *, actor: User | None, tenant: Tenant, parent: Tenant | None, seen: Collection[str] | None = None
+) -> Tenant:
+    """Moves a tenant with its subtree below `parent`. If `parent` is None, the tenant becomes a root tenant.
+
+    `seen`: as for `set_tickets`.
+    """
     require(actor, "tenant.change")
     # The whole tree is locked, so that two concurrent moves cannot make a cycle.
     list(Tenant.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
@@ -76,6 +84,7 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
     if tenant.pk not in tree or (parent and parent.pk not in tree):
         raise Refused("This team no longer exists.")
     tenant, parent = tree[tenant.pk], tree[parent.pk] if parent else None
+    require_version(tenant, seen)
     check_parent(parent, below=tenant)
     old_parent, old_path = tree.get(tenant.parent_id or 0), tenant.path
     tenant.parent, new_path = parent, _path(parent, tenant)
@@ -96,9 +105,10 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
 
 
 @transaction.atomic(durable=True)
-def archive_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
-    """Archives a tenant. The tenant can no longer be used, but its history stays."""
+def archive_tenant(*, actor: User | None, tenant: Tenant, seen: Collection[str] | None = None) -> Tenant:
+    """Archives a tenant. The tenant can no longer be used, but its history stays. `seen`: as for `set_tickets`."""
     require(actor, "tenant.change")
+    require_version(_locked(tenant) if seen is not None else None, seen)
     return archive_within(actor=actor, tenant=tenant)
 
 
@@ -121,11 +131,12 @@ def archive_within(*, actor: User | None, tenant: Tenant) -> Tenant:
 
 
 @transaction.atomic(durable=True)
-def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
-    """Makes an archived tenant usable again; raises Refused if its parent is archived."""
+def restore_tenant(*, actor: User | None, tenant: Tenant, seen: Collection[str] | None = None) -> Tenant:
+    """Makes an archived tenant usable again; raises Refused if its parent is archived. `seen`: as for `set_tickets`."""
     require(actor, "tenant.change")
     parent = _locked(tenant.parent) if tenant.parent else None
     tenant = _locked(tenant)
+    require_version(tenant, seen)
     if tenant.archived_at is None:
         raise Refused(f"Team {tenant} is not archived.")
     if parent and parent.archived_at:
@@ -161,9 +172,15 @@ def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
 
 
 @transaction.atomic(durable=True)
-def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
-    """Sets a tenant's tickets: the weight of the tenant among all tenants with the same parent."""
+def set_tickets(
+    *, actor: User | None, tenant: Tenant, tickets: int, seen: Collection[str] | None = None
+) -> Tenant:
+    """Sets a tenant's tickets: the weight of the tenant among all tenants with the same parent.
+
+    `seen`: versions of which the tenant must have one; see accounting/models/versions.py.
+    """
     require(actor, "tenant.change")
+    require_version(_locked(tenant) if seen is not None else None, seen)
     tenant = set_tickets_within(actor=actor, tenant=tenant, tickets=tickets)
     Request.objects.overtake(TICKETS, tenant=tenant)
     return tenant

@@ -37,6 +37,7 @@ NAMES = {
     "GET /jobs/{job_id}/events": "list_job_events",
     "GET /jobs/{job_id}/log": "read_job_log",
     "GET /jobs/{job_id}/metrics": "get_job_metrics",
+    "GET /jobs/{job_id}/log/stream": "follow_job_log",
     "GET /jobs/{job_id}/log/lines": "read_job_log_lines",
     "GET /jobs/{job_id}/log/search": "search_job_log",
     "GET /jobs/{job_id}/scheduling": "explain_job",
@@ -129,6 +130,7 @@ NAMES = {
     "PUT /subscriptions": "subscribe",
     "DELETE /subscriptions/{subscription_id}": "unsubscribe",
     # notifications
+    "GET /notifications/stream": "follow_notifications",
     "GET /notifications": "list_notifications",
     "POST /notifications/read": "mark_notifications",
     "GET /notification-rules": "list_notification_rules",
@@ -158,6 +160,8 @@ NAMES = {
     "PUT /clusters/{name}/reachable": "set_cluster_reachable",
     "PUT /clusters/{name}/standalone-pods": "set_standalone_pods",
     "POST /clusters/{name}/detach": "detach_cluster",
+    "GET /clusters/{name}/settings": "get_cluster_settings",
+    "PATCH /clusters/{name}/settings": "change_cluster_settings",
     "GET /clusters/{name}/policy": "get_policy",
     "PUT /clusters/{name}/policy": "set_policy",
     "POST /clusters/{name}/policy/preview": "preview_policy",
@@ -242,7 +246,19 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fairlot_client import answers
-from fairlot_client.calls import UNSET, Call, Method, PagedMethod, Pages, Unset, filled, given, set_fields
+from fairlot_client.calls import (
+    UNSET,
+    Call,
+    Event,
+    Method,
+    PagedMethod,
+    Pages,
+    StreamMethod,
+    Unset,
+    filled,
+    given,
+    set_fields,
+)
 '''
 
 
@@ -271,9 +287,9 @@ def files_of(document: dict[str, Any]) -> dict[str, str]:
     types = [_typed_dict(name, schemas[name], is_sent=name in sent) for name in sorted(sent | returned)]
     functions, methods = [OPERATIONS_HEAD], []
     for key, name in NAMES.items():
-        for made, text, is_paged in _functions(key, name, operations[key], schemas):
+        for made, text, kind in _functions(key, name, operations[key], schemas):
             functions.append(text)
-            methods.append(f"    {made} = {'Paged' * is_paged}Method({made})")
+            methods.append(f"    {made} = {kind}Method({made})")
     body = '"""The methods of both clients."""'
     functions.append("\n".join(["class Operations:", f"    {body}", "", *methods]))
     return {
@@ -389,8 +405,8 @@ def _typed_dict(name: str, schema: dict[str, Any], *, is_sent: bool) -> str:
 
 def _functions(
     key: str, name: str, operation: dict[str, Any], schemas: dict[str, Any]
-) -> Iterator[tuple[str, str, bool]]:
-    """Yields the name and the text of each function for an operation, and whether it returns pages.
+) -> Iterator[tuple[str, str, str]]:
+    """Yields the name and the text of each function for an operation, and its kind: "Paged", "Stream" or "".
 
     An operation that also answers with files has a second function, whose name ends with _file.
     """
@@ -401,18 +417,21 @@ def _functions(
     cursor = (
         next((one for one in ("before", "after", "page") if one in named), None) if _is_page(page) else None
     )
+    if "text/event-stream" in contents:
+        yield name, _function(key, name, operation, schemas, "Call[Event]"), "Stream"
+        return
     if contents and ("application/json" not in contents or len(contents) > 1) and "format" not in named:
-        yield name, _function(key, name, operation, schemas, "Call[bytes]", is_file=True), False
+        yield name, _function(key, name, operation, schemas, "Call[bytes]", is_file=True), ""
         return
     if cursor:
         item = type_of(page["properties"]["items"]["items"], prefix="answers.")
-        yield name, _function(key, name, operation, schemas, f"Pages[{item}]", cursor=cursor), True
+        yield name, _function(key, name, operation, schemas, f"Pages[{item}]", cursor=cursor), "Paged"
     else:
         kind = type_of(answer, prefix="answers.") if answer else "None"
-        yield name, _function(key, name, operation, schemas, f"Call[{kind}]"), False
+        yield name, _function(key, name, operation, schemas, f"Call[{kind}]"), ""
     if "format" in named:
         made = f"{name}_file"
-        yield made, _function(key, made, operation, schemas, "Call[bytes]", is_file=True), False
+        yield made, _function(key, made, operation, schemas, "Call[bytes]", is_file=True), ""
 
 
 @dataclass

@@ -7,7 +7,7 @@ from functools import partial
 
 from django.db.models import Count, Prefetch, Q
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404
+from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from accounting.access.permissions import may
@@ -18,11 +18,12 @@ from portal.access import permitted, posted_from
 from portal.administration.node_forms import DeclareForm, DrainForm, PauseForm, SchedulingForm
 from portal.forms.form import Form
 from portal.forms.idle_rule import IdleRuleForm, TeamIdleRuleForm
-from portal.forms.posting import perform, show
+from portal.forms.posting import act_on, perform, previewed, show
 from portal.sorting import Names, Sorting
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 from scheduling.clusters import actions as clusters
+from scheduling.clusters.proposals import changes_by
 from scheduling.draining import actions as draining
 from scheduling.draining.actions import DrainMode
 from scheduling.draining.consequences import consequences_of
@@ -209,6 +210,23 @@ def settings_page(request: UserRequest, *, posted: Form | None = None) -> HttpRe
 @require_safe
 def cluster_settings(request: UserRequest) -> HttpResponse:
     return settings_page(request)
+
+
+@permitted("cluster.update")
+@posted_from("admin_settings")
+def preview_settings(request: UserRequest, pk: int) -> HttpResponse:
+    """Shows the present and the new values of the settings that the form would change, and what follows from them."""
+    cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
+    form = SchedulingForm(cluster, request)
+    if not act_on(form, clusters.check_settings):
+        return settings_page(request, posted=form)
+    context = {
+        "tab": "settings",
+        "cluster": cluster,
+        "settings": changes_by(cluster, form.cleaned_data),
+        **previewed(form, []),
+    }
+    return render(request, "administration/settings_preview.html", context)
 
 
 @permitted("cluster.update")

@@ -116,6 +116,7 @@ urlpatterns = [
     ),
     path("admin/settings/", nodes.cluster_settings, name="admin_settings"),
     path("admin/clusters/<int:pk>/settings/", nodes.change_settings, name="admin_settings_change"),
+    path("admin/clusters/<int:pk>/settings/preview/", nodes.preview_settings, name="admin_settings_preview"),
     path("admin/clusters/<int:pk>/policy/", policy.policy, name="admin_cluster_policy"),
     path("admin/clusters/<int:pk>/policy/preview/", policy.preview, name="admin_cluster_policy_preview"),
     path("admin/clusters/<int:pk>/policy/change/", policy.change, name="admin_cluster_policy_change"),

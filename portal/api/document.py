@@ -101,7 +101,7 @@ class DocumentedAPI(NinjaAPI):
     def create_response(self, request: HttpRequest, data: Any, **options: Any) -> HttpResponse:
         """Returns the response. If it shows one object that has a version, the version is also its entity tag."""
         response = super().create_response(request, data, **options)
-        if isinstance(data, dict) and "version" in data:
+        if isinstance(data, dict) and isinstance(data.get("version"), str):  # a policy has a number
             response["ETag"] = f'"{data["version"]}"'
         return response
 

@@ -97,7 +97,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "fairlot announcement create 'Maintenance on Monday'",
     ),
     "admin_announcement": ("fairlot announcement withdraw {pk}",),
-    "admin_settings": ("fairlot idle-rule list", "fairlot idle-rule set stop 60 --dry-run"),
+    "admin_settings": (
+        "fairlot cluster settings CLUSTER",
+        "fairlot cluster set CLUSTER --quantum 120 --dry-run",
+        "fairlot idle-rule list",
+        "fairlot idle-rule set stop 60 --dry-run",
+    ),
     "admin_audit": (
         "fairlot audit --object astro --kind members",
         "fairlot audit --from 2026-11-01 --export csv > audit.csv",

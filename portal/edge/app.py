@@ -30,7 +30,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 WAIT_SECONDS = 5.0
 STREAM_WAIT_SECONDS = 60.0
 # Paths that portal.live.streams answers. A request header could not tell, because any client may send it to any page.
-STREAMS = re.compile("/live|/jobs/[0-9]+/log/stream")
+STREAMS = re.compile("/live|(?:/api/v1)?/jobs/[0-9]+/log/stream|/api/v1/notifications/stream")
 # If a request is not answered after LOOK_AFTER_SECONDS, a probe checks whether the database answers within
 # LOOK_SECONDS.
 LOOK_AFTER_SECONDS = 4.0

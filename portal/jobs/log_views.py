@@ -7,10 +7,11 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import Error
@@ -137,7 +138,7 @@ async def log_stream(request: UserRequest, pk: int) -> StreamingHttpResponse:
     """
     user = request.user
     group, asked = await sync_to_async(_prepare_stream)(request, user, pk)
-    return stream(_follow_or_say_why_not(group, asked, _rights(request, user, pk)))
+    return stream(follow_log(group, asked, _rights(request, user, pk), _in_pieces))
 
 
 def _rights(request: UserRequest, user: User, pk: int) -> Rights:
@@ -149,13 +150,20 @@ def _prepare_stream(request: UserRequest, user: User, pk: int) -> tuple[LogGroup
     return group, request.headers.get("Last-Event-ID") or request.GET.get("offset", "")
 
 
-async def _follow_or_say_why_not(group: LogGroup, asked: str, rights: Rights) -> AsyncIterator[str]:
+def _in_pieces(lines: Sequence[Line]) -> dict[str, Any]:
+    return {"pieces": lines}
+
+
+async def follow_log(
+    group: LogGroup, asked: str, rights: Rights, show: Callable[[Sequence[Line]], dict[str, Any]]
+) -> AsyncIterator[str]:
+    """Yields the events of `log_stream`, from the position `asked` on. `show` returns the data of lines."""
     try:
         position = position_from(asked, group)
         if position is None:
             first = group.sizes if asked == "end" else partial(_tail, group)
             position = await sync_to_async(first, thread_sensitive=False)()
-        async with aclosing(_follow(group, position, rights)) as events:
+        async with aclosing(_follow(group, position, rights, show)) as events:
             async for each in events:
                 yield each
     except LogUnreadable as error:
@@ -175,7 +183,9 @@ def _unreadable(error: LogUnreadable) -> dict[str, str]:
     return {"problem": str(error), "code": "log_unreadable"}
 
 
-async def _follow(group: LogGroup, position: Position, rights: Rights) -> AsyncGenerator[str]:
+async def _follow(
+    group: LogGroup, position: Position, rights: Rights, show: Callable[[Sequence[Line]], dict[str, Any]]
+) -> AsyncGenerator[str]:
     look = sync_to_async(group.look, thread_sensitive=False)
     at = text_of_position(position)
     yield event({"offset": at}, name="start", event_id=at)
@@ -187,7 +197,7 @@ async def _follow(group: LogGroup, position: Position, rights: Rights) -> AsyncG
         found = await look(position, unfinished, end)
         position, unfinished, at = found.position, found.unfinished, text_of_position(found.position)
         if found.lines:
-            yield event({"pieces": found.lines}, event_id=at)
+            yield event(show(found.lines), event_id=at)
             spoke = time.monotonic()
             continue
         if found.is_complete:

@@ -7,7 +7,9 @@ import json
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from threading import Lock
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -29,6 +31,9 @@ LONGEST_STREAM = 600.0  # seconds; then the page opens another stream
 CHECK_SECONDS = 15.0  # seconds between two checks of the reader's rights
 ANSWER_SECONDS = 15.0  # the longest time of a check in seconds
 MOST_UNANSWERED = 3  # the stream ends after this number of consecutive checks without an answer
+MOST_STREAMS = 10  # that programs of one user may have open at once in a web process
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
+HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 COMMENT = ": still here\n\n"
 
 
@@ -46,11 +51,41 @@ def event(data: Any, *, name: str = "", event_id: object = "") -> str:
 
 
 def stream(events: AsyncIterator[str]) -> StreamingHttpResponse:
-    return StreamingHttpResponse(
-        events,
-        content_type="text/event-stream; charset=utf-8",
-        headers={"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"},
-    )
+    return StreamingHttpResponse(events, content_type=CONTENT_TYPE, headers=HEADERS)
+
+
+class TooManyStreams(Exception):
+    """Raised if a user would have more than MOST_STREAMS streams open at once in this web process."""
+
+
+class _CountedStream(StreamingHttpResponse):
+    """A stream that frees its user's place when it is closed, also if nothing of it was sent."""
+
+    def __init__(self, user: int, events: AsyncIterator[str]) -> None:
+        super().__init__(events, content_type=CONTENT_TYPE, headers=HEADERS)
+        self._user: int | None = user
+
+    def close(self) -> None:
+        super().close()
+        user, self._user = self._user, None
+        if user is not None:
+            with _lock:
+                _open[user] -= 1
+                if not _open[user]:
+                    del _open[user]
+
+
+_lock = Lock()
+_open = Counter[int]()  # streams by the keys of their users
+
+
+def counted_stream(user: User, events: AsyncIterator[str]) -> StreamingHttpResponse:
+    """Like `stream`, for a program of `user`. Raises TooManyStreams if the user has too many open."""
+    with _lock:
+        if _open[user.pk] >= MOST_STREAMS:
+            raise TooManyStreams
+        _open[user.pk] += 1
+    return _CountedStream(user.pk, events)
 
 
 class Rights:

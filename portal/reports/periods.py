@@ -19,8 +19,8 @@ from accounting.core.wording import unknown_choice
 from scheduling.timetable import zone_names
 
 Query = Mapping[str, str]  # the query parameters of a URL by name
-THIS_MONTH, LAST_MONTH, GIVEN = "this-month", "last-month", "dates"
-LABELS = {THIS_MONTH: "This month", LAST_MONTH: "Last month", GIVEN: "From – to"}
+TODAY, THIS_MONTH, LAST_MONTH, GIVEN = "today", "this-month", "last-month", "dates"
+LABELS = {TODAY: "Today", THIS_MONTH: "This month", LAST_MONTH: "Last month", GIVEN: "From – to"}
 Day = TypeVar("Day", date, None)
 
 
@@ -83,6 +83,7 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
 
     The parameter `period` has one of these values:
 
+    - "today": the current day.
     - "this-month": the current month until today.
     - "last-month": the whole previous month.
     - "dates": the days from `from` to `to`. For the other values, `from` and `to` are ignored, because forms always
@@ -97,6 +98,8 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
     key = query.get("period", "") or (GIVEN if query.get("from") or query.get("to") else THIS_MONTH)
     if key not in LABELS:
         problems["period"] = unknown_choice("period", key, LABELS)
+    if key == TODAY:
+        return ReportPeriod(key, today, today, zone, problems)
     if key == LAST_MONTH:
         end = month - timedelta(days=1)
         return ReportPeriod(key, end.replace(day=1), end, zone, problems)

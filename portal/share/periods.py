@@ -4,20 +4,24 @@ query."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
+
+from django.utils import timezone
 
 from accounting.core.clock import now_from_database
 from accounting.core.wording import unknown_choice
-from portal.reports.periods import LABELS, Query, ReportPeriod, WrongQuestion, asked_period, read_zone
+from portal.reports.periods import LABELS, TODAY, Query, ReportPeriod, WrongQuestion, asked_period, read_zone
 
-PERIODS = {
+PERIODS: dict[str, tuple[str, timedelta | None]] = {
+    TODAY: ("Today", None),  # since midnight in the reader's time zone
     "1h": ("1 hour", timedelta(hours=1)),
     "24h": ("24 hours", timedelta(hours=24)),
     "7d": ("7 days", timedelta(days=7)),
     "30d": ("30 days", timedelta(days=30)),
 }
 DEFAULT_PERIOD = "24h"
+SHORTEST_DAY = timedelta(hours=1)  # of a day that is shown by default
 UTC = ZoneInfo("UTC")
 
 
@@ -35,6 +39,11 @@ class Period:
     days: ReportPeriod | None = None
 
     @property
+    def in_words(self) -> str:
+        """Returns when it is, within a sentence: "today" or "in the last 24 hours"."""
+        return "today" if self.key == TODAY else f"in the last {self.label}"
+
+    @property
     def seconds(self) -> float:
         return (self.ends - self.begins).total_seconds()
 
@@ -47,7 +56,24 @@ def read_period(key: str | None, usual: str = DEFAULT_PERIOD) -> Period:
 
 def named_period(key: str, ends: datetime) -> Period:
     label, length = PERIODS[key]
-    return Period(key, label, ends - length, ends)
+    return Period(key, label, midnight_before(ends) if length is None else ends - length, ends)
+
+
+def midnight_before(moment: datetime) -> datetime:
+    """Returns when the day of `moment` began in the reader's time zone; at midnight, when the day before began."""
+    within = timezone.localtime(moment - timedelta(microseconds=1))
+    return datetime.combine(within.date(), time(), within.tzinfo)
+
+
+def usual_period(now: datetime, *, is_young: bool) -> str:
+    """Returns the name of the period with which charts and trades begin: the current day.
+
+    `is_young`: whether there is nothing from before the last hour. Then it is 1 hour. In the first hour of a day it is
+    24 hours, because the day has nothing to show yet.
+    """
+    if is_young:
+        return "1h"
+    return TODAY if now - midnight_before(now) >= SHORTEST_DAY else DEFAULT_PERIOD
 
 
 def period_of_days(days: ReportPeriod) -> Period:

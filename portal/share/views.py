@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
 from django.core.paginator import Page, Paginator
@@ -13,6 +14,7 @@ from django.utils.timezone import localtime
 from django.views.decorators.http import require_safe
 
 from accounting.access.visibility import visible_ids
+from accounting.core.clock import now_from_database
 from accounting.core.name_order import by_name, in_order
 from accounting.core.numbers import read_key
 from accounting.core.prepared import Prepared
@@ -21,10 +23,18 @@ from accounting.models import Generation, ReportSubscription, Tenant, User
 from accounting.models.tenants import ids_with_role, visible_tenants
 from accounting.reports.trade_totals import booked_trades
 from portal.reports.by_mail import by_mail
+from portal.reports.periods import TODAY
 from portal.reports.scope import chosen_cluster, chosen_tenant
 from portal.share.chart import draw
 from portal.share.limits import limits_in_force, may_limit
-from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, asked_stretch, named_period
+from portal.share.periods import (
+    PERIODS,
+    Period,
+    asked_stretch,
+    midnight_before,
+    named_period,
+    usual_period,
+)
 from portal.share.verdict import Verdict
 from portal.user_request import UserRequest
 from scheduling.core.amounts import Amounts
@@ -62,11 +72,13 @@ def share(request: UserRequest) -> HttpResponse:
 def _shared(request: UserRequest, tenant: Tenant, visible: list[Tenant], cluster: Cluster) -> dict[str, Any]:
     """Returns the page's context for the share of `tenant` and of those teams below it that are in `visible`."""
     teams = [one.pk for one in visible if one.path.startswith(tenant.path)]
+    now, last = last_round(teams, cluster)
     key = request.GET.get("period", "")
     if key not in PERIODS:
-        key = _usual_period(visible)
-    now, last = last_round(teams, cluster)
-    period = named_period(key, ends=now if last is None else min(last, now))
+        key = _usual_period(visible, now)
+    if last is None or (key == TODAY and last <= midnight_before(now)):  # nothing has ended today
+        last = now
+    period = named_period(key, ends=min(last, now))
     series = share_of(teams, cluster, period.begins, period.ends)
     total = sum((one.total for one in series), Amounts())
     times = [localtime(time) for time in point_times(period.begins, period.ends)]
@@ -96,7 +108,7 @@ def trades(request: UserRequest) -> HttpResponse:
     gained."""
     tenants = visible_tenants(request.user)
     tenant = chosen_tenant(request.user, request.GET)
-    period = asked_stretch(request.GET, usual=_usual_period(tenants), is_page=True)
+    period = asked_stretch(request.GET, usual=_usual_period(tenants, now_from_database()), is_page=True)
     generation = request.GET.get("generation", "")
     found = read_trades(request.user, period.begins, period.ends, generation=generation, tenant=tenant)
     mine = visible_ids(request.user)
@@ -183,12 +195,9 @@ def _named(slug: str, tenants: list[Tenant], usual: Tenant) -> Tenant:
     return found
 
 
-def _usual_period(visible: list[Tenant]) -> str:
-    """Returns the name of the default period: usually 24 hours.
-
-    If the user's teams have data, but none from before the last hour, the default is 1 hour.
-    """
-    return "1h" if is_young([tenant.pk for tenant in visible]) else DEFAULT_PERIOD
+def _usual_period(visible: list[Tenant], now: datetime) -> str:
+    """Returns the name of the default period of what the user sees of these teams."""
+    return usual_period(now, is_young=is_young([tenant.pk for tenant in visible]))
 
 
 def own_tenants(user: User) -> set[int]:

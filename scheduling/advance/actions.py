@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC
 
 from django.db import transaction
@@ -17,6 +17,7 @@ from scheduling.advance.proposals import Proposal, Terms, propose
 from scheduling.core import pubsub
 from scheduling.core.locks import lock_schedule
 from scheduling.models import AdvanceReservation, AdvanceWindow, Cluster, ReservedNode
+from scheduling.models.versions import require_version
 
 MOST_STANDING = 200  # reservations of a cluster with windows to come
 
@@ -44,15 +45,22 @@ def reserve_in_advance(*, actor: User | None, cluster: Cluster, terms: Terms) ->
 
 @transaction.atomic(durable=True)
 def change_advance_reservation(
-    *, actor: User | None, reservation: AdvanceReservation, terms: Terms
+    *,
+    actor: User | None,
+    reservation: AdvanceReservation,
+    terms: Terms,
+    seen: Collection[str] | None = None,
 ) -> AdvanceReservation:
     """Replaces the terms of a reservation from now on. Windows that are over stay as they were.
+
+    `seen`: versions of which the reservation must have one; see accounting/models/versions.py.
 
     Raises Refused for invalid terms, and for a reservation that was cancelled or is over.
     """
     require(actor, "advance.change")
     lock_schedule(reservation.cluster_id)
     held = AdvanceReservation.objects.select_related("cluster", "tenant", "generation").get(pk=reservation.pk)
+    require_version(held, seen)
     if held.state_at(now_from_database()) in {"cancelled", "ended"}:
         raise Refused("This reservation is over. Make a new one.")
     before, made = _stored_values(held), propose(held.cluster, terms, changed=held)
@@ -70,14 +78,20 @@ def change_advance_reservation(
 
 
 @transaction.atomic(durable=True)
-def cancel_advance_reservation(*, actor: User | None, reservation: AdvanceReservation) -> None:
-    """Ends a reservation: an open window ends now, and later ones do not come. Cancelling again changes nothing."""
+def cancel_advance_reservation(
+    *, actor: User | None, reservation: AdvanceReservation, seen: Collection[str] | None = None
+) -> None:
+    """Ends a reservation: an open window ends now, and later ones do not come. Cancelling again changes nothing.
+
+    `seen`: as for `change_advance_reservation`.
+    """
     require(actor, "advance.change")
     lock_schedule(reservation.cluster_id)
     held = AdvanceReservation.objects.select_related("tenant", "generation").get(pk=reservation.pk)
     now = now_from_database()
     if held.cancelled_at is not None:
         return
+    require_version(held, seen)
     if held.state_at(now) == "ended":
         raise Refused("This reservation is over already.")
     before = _stored_values(held)

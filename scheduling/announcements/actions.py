@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from django.db import transaction
@@ -17,6 +17,7 @@ from accounting.core.texts import why_no_name
 from accounting.models import Tenant, User
 from scheduling.models import Announcement, AnnouncementDismissal, Cluster
 from scheduling.models.announcements import LONGEST, shown_to
+from scheduling.models.versions import require_version
 
 MOST_STANDING = 50  # announcements that are shown or scheduled
 
@@ -74,13 +75,16 @@ def change_announcement(
     roles: Sequence[str],
     teams: Sequence[Tenant],
     clusters: Sequence[Cluster],
+    seen: Collection[str] | None = None,
 ) -> Announcement:
     """Changes an announcement. If its text changes, also users who dismissed it see it again.
 
-    Raises Refused for invalid values, and for an announcement that was withdrawn.
+    `seen`: versions of which the announcement must have one; see accounting/models/versions.py. Raises Refused for
+    invalid values, and for an announcement that was withdrawn.
     """
     require(actor, "announcement.change")
     held = _locked(announcement)
+    require_version(held, seen)
     if held.withdrawn_at is not None:
         raise Refused("This announcement was withdrawn. Make a new one.")
     before, former = _audit_values(held), held.text
@@ -99,12 +103,18 @@ def change_announcement(
 
 
 @transaction.atomic(durable=True)
-def withdraw_announcement(*, actor: User | None, announcement: Announcement) -> None:
-    """Withdraws an announcement, so that no page shows it any more. Does nothing if it was withdrawn already."""
+def withdraw_announcement(
+    *, actor: User | None, announcement: Announcement, seen: Collection[str] | None = None
+) -> None:
+    """Withdraws an announcement, so that no page shows it any more. Does nothing if it was withdrawn already.
+
+    `seen`: as for `change_announcement`.
+    """
     require(actor, "announcement.change")
     held = _locked(announcement)
     if held.withdrawn_at is not None:
         return
+    require_version(held, seen)
     Announcement.objects.filter(pk=held.pk).update(withdrawn_at=Now())
     audit.record(actor=actor, verb="announcement.withdraw", target=held)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -22,6 +22,7 @@ from fairshare.policies.base import InvalidOption, read_options
 from scheduling.core import pubsub
 from scheduling.core.locks import lock_schedule
 from scheduling.models import Cluster, ClusterPause, HeldGpu, Lease, Node
+from scheduling.models.versions import require_version
 from scheduling.shares.situations import OWN_SETTINGS
 
 CHANGEABLE: dict[str, Callable[[Any], bool]] = {
@@ -31,10 +32,10 @@ CHANGEABLE: dict[str, Callable[[Any], bool]] = {
     "policy": lambda value: value in policies.names(),
     "policy_options": lambda value: isinstance(value, dict),
     "shadow": lambda value: value is None or tuple(value) in policies.all_versions(),
-    "quantum_seconds": lambda value: 1 <= value <= 86_400,
-    "min_hold_seconds": lambda value: 0 <= value <= 86_400,
-    "notice_seconds": lambda value: 0 <= value <= 3_600,
-    "overhead_limit": lambda value: 0 < value <= 1,
+    "quantum_seconds": lambda value: value is not None and 1 <= value <= 86_400,
+    "min_hold_seconds": lambda value: value is not None and 0 <= value <= 86_400,
+    "notice_seconds": lambda value: value is not None and 0 <= value <= 3_600,
+    "overhead_limit": lambda value: value is not None and 0 < value <= 1,
     "cpu_per_gpu": lambda value: value is None or 0.1 <= value <= 1024,
     "memory_per_gpu": lambda value: value is None or 0.1 <= value <= 65_536,
     "cpu_limit_per_gpu": lambda value: value is None or 0.1 <= value <= 1024,
@@ -88,20 +89,20 @@ def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Back
 
 
 @transaction.atomic(durable=True)
-def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> Cluster:
+def update_cluster(
+    *, actor: User | None, cluster: Cluster, seen: Collection[str] | None = None, **changes: Any
+) -> Cluster:
     """Changes scheduling settings of a cluster. The changes take effect in the next round.
 
-    `changes` maps the names of settings to their new values. Raises Refused if a setting is unknown or its value is
+    `changes` maps the names of settings to their new values. `seen`: versions of which the cluster must have one; see
+    accounting/models/versions.py. Raises Refused if a setting is unknown or its value is
     invalid; `field` of the error is the name of the setting.
     """
     require(actor, "cluster.update")
-    for name, value in changes.items():
-        if name not in CHANGEABLE:
-            raise Refused(f"The setting {name} cannot be changed.", field=name)
-        if not CHANGEABLE[name](value):
-            raise Refused(f"Accepted: {ACCEPTED[name]}.", field=name)
+    check_settings(changes)
     lock_schedule(cluster.pk)
     cluster = Cluster.objects.get(pk=cluster.pk)
+    require_version(cluster, seen)
     if "policy" in changes:  # a policy's options mean nothing to another policy
         changes.setdefault("policy_options", {})
     if "policy_options" in changes:
@@ -112,6 +113,15 @@ def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> C
     cluster.save(update_fields=list(changes))
     audit.record(actor=actor, verb="cluster.update", target=cluster, before=before, after=changes)
     return cluster
+
+
+def check_settings(changes: Mapping[str, Any]) -> None:
+    """Raises Refused, with the setting as `field`, if a setting of a cluster is unknown or its value is invalid."""
+    for name, value in changes.items():
+        if name not in CHANGEABLE:
+            raise Refused(f"The setting {name} cannot be changed.", field=name)
+        if not CHANGEABLE[name](value):
+            raise Refused(f"Accepted: {ACCEPTED[name]}.", field=name)
 
 
 def check_options(policy: str, options: Mapping[str, object]) -> None:

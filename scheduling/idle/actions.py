@@ -3,7 +3,7 @@ warnings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from datetime import timedelta as td
@@ -28,6 +28,7 @@ from scheduling.models import Cluster, GpuUse, IdleRule, Job, Lease
 from scheduling.models.event_codes import EventCode, Message
 from scheduling.models.idle import LONGEST_MINUTES
 from scheduling.models.ownership import require_changeable
+from scheduling.models.versions import require_version
 
 WHAT_FOLLOWS: dict[str, Step] = {
     IdleRule.Action.PREEMPTIBLE: Step.PREEMPTIBLE,
@@ -48,6 +49,7 @@ def set_idle_rule(
     grace_minutes: int,
     snooze_hours: int,
     services: bool = False,
+    seen: Collection[str] | None = None,
 ) -> IdleRule:
     """Creates or replaces an idle rule and returns it. The rule is for one tenant with its subtree (`tenant`), for one
     cluster (`cluster`), or for all teams (both None).
@@ -57,12 +59,14 @@ def set_idle_rule(
     - `grace_minutes`: idle time from the warning to the step after it.
     - `snooze_hours`: for how long the warning may be postponed; 0 means not at all.
     - `services`: whether to warn about replicas of services too. Replicas are never stopped.
+    - `seen`: versions of which the present rule must have one; see accounting/models/versions.py.
 
     Raises NotAllowed unless the actor is an admin. Raises Refused, with the name of the field, for invalid values, or
     if both `tenant` and `cluster` are given.
     """
     require(actor, "idle_rule.set")
     held = IdleRule.objects.select_for_update(of=("self",)).filter(tenant=tenant, cluster=cluster).first()
+    require_version(held, seen)
     before = _told(held) if held else {}
     rule = held or IdleRule(tenant=tenant, cluster=cluster)
     rule.action, rule.services, rule.snooze_hours = action, services, snooze_hours
@@ -94,8 +98,10 @@ def check_rule(rule: IdleRule) -> None:
 
 
 @transaction.atomic(durable=True)
-def remove_idle_rule(*, actor: User | None, rule: IdleRule) -> None:
+def remove_idle_rule(*, actor: User | None, rule: IdleRule, seen: Collection[str] | None = None) -> None:
     """Removes an idle rule. The jobs that followed the rule then follow another rule, as IdleRules.rule_of finds it.
+
+    `seen`: as for `set_idle_rule`.
 
     Raises NotAllowed unless the actor is an admin, and Refused if the rule no longer exists.
     """
@@ -104,6 +110,7 @@ def remove_idle_rule(*, actor: User | None, rule: IdleRule) -> None:
     found = held.filter(pk=rule.pk).first()
     if found is None:
         raise Refused("This rule no longer exists.")
+    require_version(found, seen)
     target = found.tenant or found.cluster or found
     audit.record(
         actor=actor, verb="idle_rule.remove", target=target, tenant=found.tenant, before=_told(found)

@@ -1,25 +1,29 @@
-"""Versions of what users change.
-
-A caller that has seen a version can change the row only if it still has this version, so that it overwrites no change
-of somebody else. States and other values that Fairlot changes by itself are not part of a version.
-"""
+"""Versions of what users change in this room: see accounting/models/versions.py."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection
-from datetime import UTC, datetime
+from typing import Any
 
-from django.db import models
-
-from accounting.core.errors import Refused
+from accounting.models.versions import (
+    ANY,
+    BESIDE,
+    DEFINITIONS,
+    OtherVersion,
+    require_version,
+    version_of,
+)
+from scheduling.models.advance import AdvanceReservation
+from scheduling.models.announcements import Announcement
+from scheduling.models.clusters import Cluster
+from scheduling.models.idle import IdleRule
 from scheduling.models.jobs import Job
 from scheduling.models.schedules import Schedule
 from scheduling.models.secrets import Secret
 from scheduling.models.services import Service
 
-DEFINITIONS: dict[type[models.Model], tuple[str, ...]] = {
+__all__ = ["ANY", "OtherVersion", "require_version", "version_of"]
+
+DEFINITIONS |= {
     Job: ("spec", "preemptible", "owner"),
     Schedule: (
         "spec", "cluster", "owner", "expression", "time_zone", "begins", "ends", "missed", "catch_up_seconds",
@@ -30,29 +34,25 @@ DEFINITIONS: dict[type[models.Model], tuple[str, ...]] = {
         "stopped_at", "removed_at",
     ),
     Secret: ("changed_at",),
+    Announcement: ("text", "severity", "begins_at", "ends_at", "dismissible", "roles", "withdrawn_at"),
+    AdvanceReservation: (
+        "cluster", "tenant", "generation", "name", "begins", "ends", "weekly_until", "zone", "lends", "cancelled_at",
+    ),
+    IdleRule: ("action", "after_minutes", "grace_minutes", "snooze_hours", "services"),
+    Cluster: (
+        "ordering", "slicing", "trading", "policy", "policy_options", "shadow", "quantum_seconds", "min_hold_seconds",
+        "notice_seconds", "overhead_limit", "cpu_per_gpu", "memory_per_gpu", "cpu_limit_per_gpu",
+        "memory_limit_per_gpu",
+    ),
 }  # fmt: skip
-ANY = "*"
 
 
-class OtherVersion(Refused):
-    """Raised when a row no longer has a version that the caller has seen."""
+def _whom_it_concerns(row: Any) -> object:
+    return [sorted(one.pk for one in row.teams.all()), sorted(one.pk for one in row.clusters.all())]
 
 
-def version_of(row: models.Model) -> str:
-    """Returns the version of a job, schedule, service or secret: 32 hexadecimal digits."""
-    names = [row._meta.get_field(name).attname for name in DEFINITIONS[type(row)]]  # type: ignore[union-attr]
-    values = [row.pk, *(getattr(row, name) for name in names)]
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=_in_utc).encode()).hexdigest()[:32]
+def _its_gpus(row: Any) -> object:
+    return sorted((one.node_id, one.gpus) for one in row.nodes.all())
 
 
-def _in_utc(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat()
-
-
-def require_version(row: models.Model, seen: Collection[str] | None) -> None:
-    """Raises OtherVersion unless the row has one of the versions in `seen`. None and ANY stand for each version.
-
-    The caller has locked the row, so that the version stays the same until its transaction ends.
-    """
-    if seen is not None and ANY not in seen and version_of(row) not in seen:
-        raise OtherVersion(f"{row} has changed since you read it. Read it again, and repeat the change.")
+BESIDE |= {Announcement: _whom_it_concerns, AdvanceReservation: _its_gpus}

@@ -49,7 +49,17 @@ def kept_connection() -> Iterator[None]:
 @pytest.fixture
 def portal_transport(kept_connection: None) -> httpx2.WSGITransport:
     """Returns a transport that sends requests to the portal's application, in the transaction of the test."""
-    return httpx2.WSGITransport(app=get_wsgi_application())
+    return WithoutStreams(app=get_wsgi_application())
+
+
+class WithoutStreams(httpx2.WSGITransport):
+    """A transport to the portal as it was before it had streams, because WSGI sends an answer only when it is
+    complete."""
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/stream"):
+            return httpx2.Response(404, json={"detail": "There are no streams."})
+        return super().handle_request(request)
 
 
 @pytest.fixture

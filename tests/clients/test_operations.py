@@ -8,7 +8,7 @@ import inspect
 import pytest
 
 import fairlot_generator
-from fairlot_client.calls import Method, PagedMethod
+from fairlot_client.calls import Method, PagedMethod, StreamMethod
 from fairlot_client.operations import Operations
 from portal.api.api import api
 
@@ -19,7 +19,9 @@ def test_every_operation_of_the_api_has_a_method() -> None:
     assert operations.keys() - fairlot_generator.NAMES.keys() == set(), (
         "add them to NAMES, then run `make client`"
     )
-    methods = {name for name, one in vars(Operations).items() if isinstance(one, Method | PagedMethod)}
+    methods = {
+        name for name, one in vars(Operations).items() if isinstance(one, Method | PagedMethod | StreamMethod)
+    }
     assert set(fairlot_generator.NAMES.values()) <= methods
     assert len(set(fairlot_generator.NAMES.values())) == len(fairlot_generator.NAMES)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 class AdvanceReservation(TypedDict):
     """An advance reservation. With `dry_run`, `id` is null and `effect` says whom it would hit."""
 
+    version: str | None
     id: int | None
     name: str
     state: str
@@ -73,6 +74,7 @@ class Analysis(TypedDict):
 class Announcement(TypedDict):
     """An announcement. Empty `roles`, `teams` and `clusters` fit every user; of the others, each must fit."""
 
+    version: str
     id: int
     text: str
     severity: Literal["info", "warning", "critical"]
@@ -134,6 +136,7 @@ class BookedTrades(TypedDict):
 
 
 class Budget(TypedDict):
+    version: str
     id: int
     team: str
     period: Literal["month", "quarter"]
@@ -212,6 +215,7 @@ class Changed(TypedDict):
 
 
 class Channel(TypedDict):
+    version: str
     id: int
     kind: Literal["slack", "teams", "webhook"]
     name: str
@@ -621,6 +625,7 @@ class IdleRule(TypedDict):
     grace_minutes: int
     snooze_hours: int
     services: bool
+    version: str
     id: int
 
 
@@ -792,6 +797,7 @@ class Limit(TypedDict):
     days: int | None
     at_limit: Literal["block", "idle", "warn"]
     team: str
+    version: str
     id: int
     by_managers: bool
     used: str | None
@@ -873,6 +879,7 @@ class Me(TypedDict):
 
 
 class Member(TypedDict):
+    version: str
     user: str
     role: str
     tickets: int
@@ -981,6 +988,7 @@ class OwnLimit(TypedDict):
     days: int | None
     at_limit: Literal["block", "idle", "warn"]
     team: str
+    version: str
     id: int
     by_managers: bool
     used: str | None
@@ -1276,6 +1284,7 @@ class Rule(TypedDict):
     channel: int | None
     rhythm: Literal["at_once", "hourly", "daily"]
     wait_minutes: Literal[15, 60, 240, 1440]
+    version: str
     id: int
     is_of_team: bool
 
@@ -1514,8 +1523,42 @@ class SessionInFull(TypedDict):
 
 
 class SetBudget(TypedDict):
+    version: str
     id: int
     signing_key: str | None
+
+
+class SettingChange(TypedDict):
+    name: str
+    before: str
+    after: str
+    effect: str
+
+
+class Settings(TypedDict):
+    """The scheduling settings of a cluster. Null amounts: the GPUs' part of the node, or no limit."""
+
+    version: str
+    ordering: Literal["stride", "lottery"]
+    slicing: Literal["checkpoint", "freeze", "auto"]
+    quantum_seconds: float
+    effective_quantum: float
+    min_hold_seconds: float
+    notice_seconds: float
+    overhead_limit: float
+    cpu_per_gpu: float | None
+    memory_per_gpu: float | None
+    cpu_limit_per_gpu: float | None
+    memory_limit_per_gpu: float | None
+    trading: bool
+
+
+class SettingsAnswer(TypedDict):
+    """The settings, after the change if it was saved, and what the change does."""
+
+    version: str
+    settings: Settings
+    changes: list[SettingChange]
 
 
 class Share(TypedDict):
@@ -1765,6 +1808,7 @@ class Tables(TypedDict):
 
 
 class Team(TypedDict):
+    version: str
     team: str
     name: str
     parent: str | None

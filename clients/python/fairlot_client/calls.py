@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, overload
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -81,6 +81,17 @@ def set_fields(**values: object) -> dict[str, object]:
     return {name.removesuffix("_"): value for name, value in values.items() if not isinstance(value, Unset)}
 
 
+class Event(NamedTuple):
+    """An event of a stream. `data` is what its JSON says; `id` is the position after it, from which a stream continues.
+
+    The name is empty for what the stream is about; `comment` says only that the stream is alive.
+    """
+
+    name: str
+    data: Any
+    id: str
+
+
 class Method(Generic[P, T]):
     """A method of both clients, made from a function that describes the call."""
 
@@ -114,6 +125,27 @@ class PagedMethod(Generic[P, T]):
     def __get__(self, client: Any, owner: type | None = None) -> Any:
         def method(*args: P.args, **kwargs: P.kwargs) -> Any:
             return client.items(self.describe(*args, **kwargs))
+
+        method.__doc__ = self.__doc__
+        return method
+
+
+class StreamMethod(Generic[P]):
+    """Like Method, for streams: the method returns an iterator over events, which waits for the next one."""
+
+    def __init__(self, describe: Callable[P, Call[Event]]) -> None:
+        self.describe = describe
+        self.__doc__ = describe.__doc__
+
+    @overload
+    def __get__(self, client: Fairlot, owner: type | None = None) -> Callable[P, Iterator[Event]]: ...
+    @overload
+    def __get__(
+        self, client: AsyncFairlot, owner: type | None = None
+    ) -> Callable[P, AsyncIterator[Event]]: ...
+    def __get__(self, client: Any, owner: type | None = None) -> Any:
+        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.events(self.describe(*args, **kwargs))
 
         method.__doc__ = self.__doc__
         return method

@@ -14,8 +14,9 @@ from typing import Any, BinaryIO, Self, TypeVar
 
 import httpx2
 
-from fairlot_client.calls import Call, Pages
+from fairlot_client.calls import Call, Event, Pages
 from fairlot_client.errors import ConnectionFailed
+from fairlot_client.events import BYE, LAST, Parser, Streaming
 from fairlot_client.exchange import Pause, answer_of, exchange, request_of
 from fairlot_client.operations import Operations
 from fairlot_client.version import VERSION
@@ -33,6 +34,9 @@ class _Client(Operations):
 
     def _exchange(self, call: Call[T]) -> Any:
         return exchange(call, url=self.url, headers=self._headers, retries=self._retries)
+
+    def _streaming(self, call: Call[Event]) -> Streaming:
+        return Streaming(call, url=self.url, headers=self._headers, retries=self._retries)
 
 
 class Fairlot(_Client):
@@ -96,6 +100,38 @@ class Fairlot(_Client):
             yield from page["items"]
             call = pages.after(page)
 
+    def events(self, call: Call[Event]) -> Iterator[Event]:
+        """Yields the events of a stream, until it has ended. Opens it again where it broke off.
+
+        Raises FairlotError if it cannot be opened.
+        """
+        streaming = self._streaming(call)
+        while True:
+            try:
+                response = self._http.send(streaming.request(), stream=True)
+                try:
+                    if response.is_success:
+                        parser = Parser()
+                        for line in response.iter_lines():
+                            event = streaming.read(parser, line)
+                            if event is None:
+                                continue
+                            if event.name == BYE:
+                                break
+                            yield event
+                            if event.name in LAST:
+                                return
+                        else:
+                            raise httpx2.RemoteProtocolError("The stream ended early.")
+                        continue
+                    response.read()
+                    pause = streaming.refused(response)
+                finally:
+                    response.close()
+            except httpx2.TransportError as error:
+                pause = streaming.broke_off(error)
+            self._pause(pause.seconds)
+
     def _send(self, request: httpx2.Request) -> httpx2.Response | httpx2.TransportError:
         try:
             return self._http.send(request)
@@ -151,6 +187,35 @@ class AsyncFairlot(_Client):
             for item in page["items"]:
                 yield item
             call = pages.after(page)
+
+    async def events(self, call: Call[Event]) -> AsyncIterator[Event]:
+        """Yields the events of a stream, as `Fairlot.events` does."""
+        streaming = self._streaming(call)
+        while True:
+            try:
+                response = await self._http.send(streaming.request(), stream=True)
+                try:
+                    if response.is_success:
+                        parser = Parser()
+                        async for line in response.aiter_lines():
+                            event = streaming.read(parser, line)
+                            if event is None:
+                                continue
+                            if event.name == BYE:
+                                break
+                            yield event
+                            if event.name in LAST:
+                                return
+                        else:
+                            raise httpx2.RemoteProtocolError("The stream ended early.")
+                        continue
+                    await response.aread()
+                    pause = streaming.refused(response)
+                finally:
+                    await response.aclose()
+            except httpx2.TransportError as error:
+                pause = streaming.broke_off(error)
+            await asyncio.sleep(pause.seconds)
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response | httpx2.TransportError:
         try:

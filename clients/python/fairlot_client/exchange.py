@@ -56,7 +56,7 @@ def exchange(
                 return None  # type: ignore[return-value]  # the first request deleted it
             return answer_of(call, reply)
         unsure = unsure or not isinstance(reply, httpx2.Response) or reply.status_code in {502, 504}
-        pause = _pause(attempt, reply)
+        pause = pause_before(attempt, reply)
         if attempt == tries or pause > LONGEST_PAUSE:
             break
         yield Pause(pause)
@@ -114,7 +114,7 @@ def _json(response: httpx2.Response) -> Any:
         return None
 
 
-def _pause(attempt: int, reply: Reply) -> float:
+def pause_before(attempt: int, reply: Reply) -> float:
     """Returns the seconds to wait before the next attempt: those of Retry-After, or a random part of a time that
     doubles."""
     asked = reply.headers.get("Retry-After", "") if isinstance(reply, httpx2.Response) else ""

@@ -8,7 +8,19 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fairlot_client import answers
-from fairlot_client.calls import UNSET, Call, Method, PagedMethod, Pages, Unset, filled, given, set_fields
+from fairlot_client.calls import (
+    UNSET,
+    Call,
+    Event,
+    Method,
+    PagedMethod,
+    Pages,
+    StreamMethod,
+    Unset,
+    filled,
+    given,
+    set_fields,
+)
 
 
 def me() -> Call[answers.Me]:
@@ -270,6 +282,24 @@ def get_job_metrics(
         "GET",
         filled("/jobs/{job_id}/metrics", job_id=job_id),
         query=given(from_=from_, to=to, most_points=most_points),
+    )
+
+
+def follow_job_log(
+    job_id: int, *, first_rank: int | None = None, last_rank: int | None = None, after: str | None = None
+) -> Call[Event]:
+    """Streams the lines of the workers from `first_rank` to `last_rank`, merged by time, while the job writes them.
+
+    An event without a name has lines: `{"items": [...]}`, as `/log/lines` shows them. Its id is the position after
+    them: send it as the header Last-Event-ID, or as `after`, to continue. Without a position, the stream begins at the
+    start of a short log, or near the end of a long one; with `end`, at the end. The event `start` has the first
+    position; `end` says that the job has ended and all is sent; `problem`, why the log cannot be read; `bye`, that the
+    caller should connect again, after ten minutes or because rights may have changed.
+    """
+    return Call(
+        "GET",
+        filled("/jobs/{job_id}/log/stream", job_id=job_id),
+        query=given(first_rank=first_rank, last_rank=last_rank, after=after),
     )
 
 
@@ -1282,7 +1312,7 @@ def list_consumers(
 
 
 def get_share(
-    *, team: str, period: Literal["1h", "24h", "7d", "30d"] | None = None, cluster: str | None = None
+    *, team: str, period: Literal["today", "1h", "24h", "7d", "30d"] | None = None, cluster: str | None = None
 ) -> Call[answers.Share]:
     """Returns the GPU time on one cluster that a team was entitled to and received, including the teams below it.
 
@@ -1293,7 +1323,7 @@ def get_share(
 
 def list_trades(
     *,
-    period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1329,7 +1359,7 @@ def list_trades(
 def list_trades_file(
     *,
     format: Literal["csv", "xlsx", "pdf"],
-    period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1363,7 +1393,7 @@ def list_trades_file(
 
 def list_booked_trades(
     *,
-    period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1394,7 +1424,7 @@ def set_trade_limits(*, team: str, limits: list[answers.TradeLimit]) -> Call[lis
 
 def get_usage(
     *,
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1417,7 +1447,7 @@ def get_usage(
 def get_usage_file(
     *,
     format: Literal["csv", "xlsx", "pdf"],
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1442,7 +1472,7 @@ def get_usage_file(
 
 def get_statement(
     *,
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1461,7 +1491,7 @@ def get_statement(
 def get_statement_file(
     *,
     format: Literal["csv", "xlsx", "pdf"],
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1482,7 +1512,7 @@ def get_statement_file(
 
 def get_capacity(
     *,
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1504,7 +1534,7 @@ def get_capacity(
 def get_capacity_file(
     *,
     format: Literal["csv", "xlsx", "pdf"],
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1528,7 +1558,7 @@ def get_capacity_file(
 
 def get_fairness(
     *,
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1549,7 +1579,7 @@ def get_fairness(
 def get_fairness_file(
     *,
     format: Literal["csv", "xlsx", "pdf"],
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1571,7 +1601,7 @@ def get_fairness_file(
 def get_operations_report(
     subject: Literal["use", "nodes", "waits", "waste", "prices", "chargeback"],
     *,
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1592,7 +1622,7 @@ def get_operations_report_file(
     subject: Literal["use", "nodes", "waits", "waste", "prices", "chargeback"],
     *,
     format: Literal["csv", "xlsx", "pdf"],
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1612,7 +1642,7 @@ def get_operations_report_file(
 
 def get_chargeback(
     *,
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1632,7 +1662,7 @@ def get_chargeback(
 def get_chargeback_file(
     *,
     format: Literal["csv", "xlsx", "pdf"],
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1655,7 +1685,7 @@ def get_chargeback_file(
 def export(
     form: Literal["sacct.txt", "xdmod.txt", "jobs.csv", "jobs.json"],
     *,
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1726,6 +1756,17 @@ def unsubscribe(subscription_id: int) -> Call[None]:
     return Call("DELETE", filled("/subscriptions/{subscription_id}", subscription_id=subscription_id))
 
 
+def follow_notifications(*, after: str | None = None) -> Call[Event]:
+    """Streams the caller's notifications as they arrive: jobs that end, fail or wait, sweeps, services, budgets, requests.
+
+    An event without a name is a notification, as the list shows it. Its id is the position after it: send it as the
+    header Last-Event-ID, or as `after`, to get those that came meanwhile. Without a position, the stream begins with
+    those to come. The event `bye` says that the caller should connect again, after ten minutes or because rights may
+    have changed.
+    """
+    return Call("GET", "/notifications/stream", query=given(after=after))
+
+
 def list_notifications(
     *, unread: bool | None = None, before: int | None = None, limit: int | None = None
 ) -> Call[answers.Notifications]:
@@ -1772,6 +1813,7 @@ def set_notification_rule(
             "token.revoked",
         ]
     ],
+    if_match: str | None = None,
     about: Literal["me", "team", "job"] | Unset = UNSET,
     team: str | Unset = UNSET,
     job: int | Unset | None = UNSET,
@@ -1789,6 +1831,7 @@ def set_notification_rule(
     return Call(
         "PUT",
         "/notification-rules",
+        version=if_match,
         body=set_fields(
             about=about,
             team=team,
@@ -1802,9 +1845,9 @@ def set_notification_rule(
     )
 
 
-def remove_notification_rule(rule_id: int) -> Call[None]:
+def remove_notification_rule(rule_id: int, *, if_match: str | None = None) -> Call[None]:
     """Removes a rule."""
-    return Call("DELETE", filled("/notification-rules/{rule_id}", rule_id=rule_id))
+    return Call("DELETE", filled("/notification-rules/{rule_id}", rule_id=rule_id), version=if_match)
 
 
 def list_notification_channels() -> Call[list[answers.Channel]]:
@@ -1823,19 +1866,22 @@ def create_notification_channel(
 
 
 def change_notification_channel(
-    channel_id: int, *, name: str, url: str | Unset | None = UNSET
+    channel_id: int, *, name: str, if_match: str | None = None, url: str | Unset | None = UNSET
 ) -> Call[answers.Channel]:
     """Changes the name of a channel and, if `url` is given, its address."""
     return Call(
         "PUT",
         filled("/notification-channels/{channel_id}", channel_id=channel_id),
+        version=if_match,
         body=set_fields(name=name, url=url),
     )
 
 
-def remove_notification_channel(channel_id: int) -> Call[None]:
+def remove_notification_channel(channel_id: int, *, if_match: str | None = None) -> Call[None]:
     """Removes a channel with its rules."""
-    return Call("DELETE", filled("/notification-channels/{channel_id}", channel_id=channel_id))
+    return Call(
+        "DELETE", filled("/notification-channels/{channel_id}", channel_id=channel_id), version=if_match
+    )
 
 
 def test_notification_channel(channel_id: int) -> Call[answers.Tested]:
@@ -1922,7 +1968,7 @@ def repeat_analysis(analysis_id: int) -> Call[answers.Analysis]:
 
 def list_idle_jobs(
     *,
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1939,7 +1985,7 @@ def list_idle_jobs(
 def list_idle_jobs_file(
     *,
     format: Literal["csv", "xlsx", "pdf"],
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1960,7 +2006,7 @@ def list_idle_jobs_file(
 
 def list_idle_teams(
     *,
-    period: Literal["this-month", "last-month", "dates"] | None = None,
+    period: Literal["today", "this-month", "last-month", "dates"] | None = None,
     from_: str | None = None,
     to: str | None = None,
     zone: str | None = None,
@@ -1985,6 +2031,7 @@ def set_idle_rule(
     *,
     action: Literal["nothing", "warn", "preemptible", "stop"] | Literal["only_idle"],
     after_minutes: int,
+    if_match: str | None = None,
     team: str | Unset = UNSET,
     cluster: str | Unset = UNSET,
     grace_minutes: int | Unset = UNSET,
@@ -1998,6 +2045,7 @@ def set_idle_rule(
     return Call(
         "PUT",
         "/idle-rules",
+        version=if_match,
         body=set_fields(
             team=team,
             cluster=cluster,
@@ -2039,7 +2087,7 @@ def preview_idle_rule(
     )
 
 
-def remove_idle_rule(rule_id: int) -> Call[None]:
+def remove_idle_rule(rule_id: int, *, if_match: str | None = None) -> Call[None]:
     """Removes an idle rule.
 
     For operators.
@@ -2050,7 +2098,7 @@ def remove_idle_rule(rule_id: int) -> Call[None]:
     - the rule of the cluster,
     - the rule of the whole portal.
     """
-    return Call("DELETE", filled("/idle-rules/{rule_id}", rule_id=rule_id))
+    return Call("DELETE", filled("/idle-rules/{rule_id}", rule_id=rule_id), version=if_match)
 
 
 def list_clusters() -> Call[list[answers.AttachedCluster]]:
@@ -2148,6 +2196,57 @@ def detach_cluster(cluster: str) -> Call[answers.AttachedCluster]:
     Refused (409) while the cluster has jobs that have not ended.
     """
     return Call("POST", filled("/clusters/{cluster}/detach", cluster=cluster))
+
+
+def get_cluster_settings(cluster: str) -> Call[answers.Settings]:
+    """Returns the scheduling settings of a cluster.
+
+    For operators.
+    """
+    return Call("GET", filled("/clusters/{cluster}/settings", cluster=cluster))
+
+
+def change_cluster_settings(
+    cluster: str,
+    *,
+    if_match: str | None = None,
+    ordering: Literal["stride", "lottery"] | Unset | None = UNSET,
+    slicing: Literal["checkpoint", "freeze", "auto"] | Unset | None = UNSET,
+    quantum_seconds: float | Unset | None = UNSET,
+    min_hold_seconds: float | Unset | None = UNSET,
+    notice_seconds: float | Unset | None = UNSET,
+    overhead_limit: float | Unset | None = UNSET,
+    cpu_per_gpu: float | Unset | None = UNSET,
+    memory_per_gpu: float | Unset | None = UNSET,
+    cpu_limit_per_gpu: float | Unset | None = UNSET,
+    memory_limit_per_gpu: float | Unset | None = UNSET,
+    trading: bool | Unset | None = UNSET,
+    dry_run: bool | Unset = UNSET,
+) -> Call[answers.SettingsAnswer]:
+    """Changes the given scheduling settings of a cluster, from the next round on, and returns what changed.
+
+    With
+    `dry_run`, changes nothing. For admins.
+    """
+    return Call(
+        "PATCH",
+        filled("/clusters/{cluster}/settings", cluster=cluster),
+        version=if_match,
+        body=set_fields(
+            ordering=ordering,
+            slicing=slicing,
+            quantum_seconds=quantum_seconds,
+            min_hold_seconds=min_hold_seconds,
+            notice_seconds=notice_seconds,
+            overhead_limit=overhead_limit,
+            cpu_per_gpu=cpu_per_gpu,
+            memory_per_gpu=memory_per_gpu,
+            cpu_limit_per_gpu=cpu_limit_per_gpu,
+            memory_limit_per_gpu=memory_limit_per_gpu,
+            trading=trading,
+            dry_run=dry_run,
+        ),
+    )
 
 
 def get_policy(cluster: str) -> Call[answers.Policy]:
@@ -2312,6 +2411,7 @@ def change_announcement(
     announcement_id: int,
     *,
     text: str,
+    if_match: str | None = None,
     severity: Literal["info", "warning", "critical"] | Unset = UNSET,
     begins_at: str | Unset | None = UNSET,
     ends_at: str | Unset | None = UNSET,
@@ -2327,6 +2427,7 @@ def change_announcement(
     return Call(
         "PUT",
         filled("/announcements/{announcement_id}", announcement_id=announcement_id),
+        version=if_match,
         body=set_fields(
             text=text,
             severity=severity,
@@ -2340,12 +2441,16 @@ def change_announcement(
     )
 
 
-def withdraw_announcement(announcement_id: int) -> Call[None]:
+def withdraw_announcement(announcement_id: int, *, if_match: str | None = None) -> Call[None]:
     """Withdraws an announcement, so that no page shows it any more.
 
     For operators.
     """
-    return Call("DELETE", filled("/announcements/{announcement_id}", announcement_id=announcement_id))
+    return Call(
+        "DELETE",
+        filled("/announcements/{announcement_id}", announcement_id=announcement_id),
+        version=if_match,
+    )
 
 
 def dismiss_announcement(announcement_id: int) -> Call[None]:
@@ -2410,6 +2515,7 @@ def change_advance_reservation(
     generation: str,
     begins: str,
     ends: str,
+    if_match: str | None = None,
     gpus: int | Unset | None = UNSET,
     nodes: list[str] | Unset = UNSET,
     weekly_until: str | Unset | None = UNSET,
@@ -2424,6 +2530,7 @@ def change_advance_reservation(
     return Call(
         "PUT",
         filled("/advance-reservations/{reservation_id}", reservation_id=reservation_id),
+        version=if_match,
         body=set_fields(
             name=name,
             team=team,
@@ -2440,12 +2547,16 @@ def change_advance_reservation(
     )
 
 
-def cancel_advance_reservation(reservation_id: int) -> Call[None]:
+def cancel_advance_reservation(reservation_id: int, *, if_match: str | None = None) -> Call[None]:
     """Cancels an advance reservation: an open window ends now, and later ones do not come.
 
     For operators.
     """
-    return Call("DELETE", filled("/advance-reservations/{reservation_id}", reservation_id=reservation_id))
+    return Call(
+        "DELETE",
+        filled("/advance-reservations/{reservation_id}", reservation_id=reservation_id),
+        version=if_match,
+    )
 
 
 def create_team(
@@ -2460,28 +2571,38 @@ def create_team(
     return Call("POST", "/teams", body=set_fields(dry_run=dry_run, parent=parent, tickets=tickets, name=name))
 
 
-def set_team_tickets(team: str, *, tickets: int, dry_run: bool | Unset = UNSET) -> Call[answers.TeamChange]:
+def set_team_tickets(
+    team: str, *, tickets: int, if_match: str | None = None, dry_run: bool | Unset = UNSET
+) -> Call[answers.TeamChange]:
     """Sets the tickets of a team, which are its weight among its sibling teams.
 
     For admins.
     """
     return Call(
-        "PUT", filled("/teams/{team}/tickets", team=team), body=set_fields(dry_run=dry_run, tickets=tickets)
+        "PUT",
+        filled("/teams/{team}/tickets", team=team),
+        version=if_match,
+        body=set_fields(dry_run=dry_run, tickets=tickets),
     )
 
 
-def move_team(team: str, *, parent: str | None, dry_run: bool | Unset = UNSET) -> Call[answers.TeamChange]:
+def move_team(
+    team: str, *, parent: str | None, if_match: str | None = None, dry_run: bool | Unset = UNSET
+) -> Call[answers.TeamChange]:
     """Moves a team, including the teams below it, under another team or to the top level.
 
     For admins.
     """
     return Call(
-        "PUT", filled("/teams/{team}/parent", team=team), body=set_fields(dry_run=dry_run, parent=parent)
+        "PUT",
+        filled("/teams/{team}/parent", team=team),
+        version=if_match,
+        body=set_fields(dry_run=dry_run, parent=parent),
     )
 
 
 def set_team_archived(
-    team: str, *, archived: bool, dry_run: bool | Unset = UNSET
+    team: str, *, archived: bool, if_match: str | None = None, dry_run: bool | Unset = UNSET
 ) -> Call[answers.TeamChange]:
     """Archives a team or, if the field `archived` in the request is false, restores an archived team.
 
@@ -2490,6 +2611,7 @@ def set_team_archived(
     return Call(
         "PUT",
         filled("/teams/{team}/archived", team=team),
+        version=if_match,
         body=set_fields(dry_run=dry_run, archived=archived),
     )
 
@@ -2524,6 +2646,7 @@ def change_member(
     team: str,
     user: str,
     *,
+    if_match: str | None = None,
     role: Literal["viewer", "member", "manager"] | Unset | None = UNSET,
     tickets: int | Unset | None = UNSET,
 ) -> Call[answers.Member]:
@@ -2534,16 +2657,17 @@ def change_member(
     return Call(
         "PATCH",
         filled("/teams/{team}/members/{user}", team=team, user=user),
+        version=if_match,
         body=set_fields(role=role, tickets=tickets),
     )
 
 
-def remove_member(team: str, user: str) -> Call[None]:
+def remove_member(team: str, user: str, *, if_match: str | None = None) -> Call[None]:
     """Removes a member from a team.
 
     The user's work stays in the team. For the team's managers and for admins.
     """
-    return Call("DELETE", filled("/teams/{team}/members/{user}", team=team, user=user))
+    return Call("DELETE", filled("/teams/{team}/members/{user}", team=team, user=user), version=if_match)
 
 
 def list_invitations(team: str) -> Call[list[answers.Invitation]]:
@@ -2652,12 +2776,12 @@ def set_limit(
     )
 
 
-def remove_limit(limit_id: int) -> Call[None]:
+def remove_limit(limit_id: int, *, if_match: str | None = None) -> Call[None]:
     """Removes a limit.
 
     For admins; managers of the team remove limits that managers set.
     """
-    return Call("DELETE", filled("/limits/{limit_id}", limit_id=limit_id))
+    return Call("DELETE", filled("/limits/{limit_id}", limit_id=limit_id), version=if_match)
 
 
 def preview_limit(
@@ -2715,6 +2839,7 @@ def set_budget(
     *,
     team: str,
     amount: float | str,
+    if_match: str | None = None,
     period: Literal["month", "quarter"] | Unset = UNSET,
     percentages: list[int] | Unset | None = UNSET,
     by_forecast: bool | Unset | None = UNSET,
@@ -2733,6 +2858,7 @@ def set_budget(
     return Call(
         "PUT",
         "/budgets",
+        version=if_match,
         body=set_fields(
             team=team,
             amount=amount,
@@ -2744,12 +2870,12 @@ def set_budget(
     )
 
 
-def remove_budget(budget_id: int) -> Call[None]:
+def remove_budget(budget_id: int, *, if_match: str | None = None) -> Call[None]:
     """Removes a budget.
 
     For managers of the team and for admins.
     """
-    return Call("DELETE", filled("/budgets/{budget_id}", budget_id=budget_id))
+    return Call("DELETE", filled("/budgets/{budget_id}", budget_id=budget_id), version=if_match)
 
 
 def list_requests(
@@ -3067,6 +3193,7 @@ class Operations:
     list_job_events = PagedMethod(list_job_events)
     read_job_log = Method(read_job_log)
     get_job_metrics = Method(get_job_metrics)
+    follow_job_log = StreamMethod(follow_job_log)
     read_job_log_lines = Method(read_job_log_lines)
     search_job_log = PagedMethod(search_job_log)
     explain_job = Method(explain_job)
@@ -3157,6 +3284,7 @@ class Operations:
     list_subscriptions = Method(list_subscriptions)
     subscribe = Method(subscribe)
     unsubscribe = Method(unsubscribe)
+    follow_notifications = StreamMethod(follow_notifications)
     list_notifications = Method(list_notifications)
     mark_notifications = Method(mark_notifications)
     list_notification_rules = Method(list_notification_rules)
@@ -3186,6 +3314,8 @@ class Operations:
     set_cluster_reachable = Method(set_cluster_reachable)
     set_standalone_pods = Method(set_standalone_pods)
     detach_cluster = Method(detach_cluster)
+    get_cluster_settings = Method(get_cluster_settings)
+    change_cluster_settings = Method(change_cluster_settings)
     get_policy = Method(get_policy)
     set_policy = Method(set_policy)
     preview_policy = Method(preview_policy)

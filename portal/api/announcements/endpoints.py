@@ -14,10 +14,12 @@ from accounting.models import Tenant
 from portal.api.announcements import schemas
 from portal.api.auth import require_permission
 from portal.api.fields import AskedSwitch
+from portal.api.versions import IfMatch, versions_in
 from portal.user_request import ApiRequest
 from scheduling.announcements import actions
 from scheduling.models import Announcement, Cluster
 from scheduling.models.announcements import shown_to
+from scheduling.models.versions import version_of
 
 router = Router(tags=["Announcements"])
 
@@ -41,16 +43,22 @@ def announce(request: ApiRequest, new: schemas.NewAnnouncement) -> Status[Any]:
 
 
 @router.put("/announcements/{int:announcement_id}", response=schemas.Announcement, url_name="announcement")
-def change(request: ApiRequest, announcement_id: int, new: schemas.NewAnnouncement) -> dict[str, Any]:
+def change(
+    request: ApiRequest, announcement_id: int, new: schemas.NewAnnouncement, if_match: IfMatch = None
+) -> dict[str, Any]:
     """Replaces an announcement. If the text changes, users who dismissed it see it again. For operators."""
     found = _found(request, announcement_id)
-    return _show(actions.change_announcement(actor=request.auth, announcement=found, **_values(new)))
+    changed = actions.change_announcement(
+        actor=request.auth, announcement=found, seen=versions_in(if_match), **_values(new)
+    )
+    return _show(changed)
 
 
 @router.delete("/announcements/{int:announcement_id}", response={204: None}, url_name="announcement")
-def withdraw(request: ApiRequest, announcement_id: int) -> Status[Any]:
+def withdraw(request: ApiRequest, announcement_id: int, if_match: IfMatch = None) -> Status[Any]:
     """Withdraws an announcement, so that no page shows it any more. For operators."""
-    actions.withdraw_announcement(actor=request.auth, announcement=_found(request, announcement_id))
+    found = _found(request, announcement_id)
+    actions.withdraw_announcement(actor=request.auth, announcement=found, seen=versions_in(if_match))
     return Status(204, None)
 
 
@@ -84,6 +92,7 @@ def _values(new: schemas.NewAnnouncement) -> dict[str, Any]:
 def _show(one: Announcement) -> dict[str, Any]:
     same = ("id", "text", "severity", "begins_at", "ends_at", "dismissible", "roles", "withdrawn_at")
     return {name: getattr(one, name) for name in same} | {
+        "version": version_of(one),
         "teams": [team.slug for team in one.teams.all()],
         "clusters": [cluster.name for cluster in one.clusters.all()],
     }

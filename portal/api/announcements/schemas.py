@@ -9,6 +9,7 @@ from ninja import Field, Schema
 from pydantic import AwareDatetime
 
 from portal.api.fields import Flag, Line, Words
+from portal.api.versions import VERSION
 
 Severity = Literal["info", "warning", "critical"]
 Role = Literal["viewer", "member", "manager", "operator", "admin"]
@@ -17,6 +18,7 @@ Role = Literal["viewer", "member", "manager", "operator", "admin"]
 class Announcement(Schema):
     """An announcement. Empty `roles`, `teams` and `clusters` fit every user; of the others, each must fit."""
 
+    version: str = Field(description=VERSION)
     id: int
     text: str
     severity: Severity

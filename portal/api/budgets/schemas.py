@@ -8,6 +8,7 @@ from typing import Literal
 from ninja import Field, Schema
 
 from portal.api.fields import Amount, Figure, Flag, Line, Whole
+from portal.api.versions import VERSION
 
 
 class NewBudget(Schema):
@@ -32,6 +33,7 @@ class NewBudget(Schema):
 
 
 class SetBudget(Schema):
+    version: str = Field(description=VERSION)
     id: int
     signing_key: str | None = Field(
         description="Key that signs the calls to the webhook; only admins and the user who set the webhook's URL "
@@ -40,6 +42,7 @@ class SetBudget(Schema):
 
 
 class Budget(Schema):
+    version: str = Field(description=VERSION)
     id: int
     team: str
     period: Literal["month", "quarter"]

@@ -16,14 +16,17 @@ from portal.api.auth import require_permission
 from portal.api.clusters import schemas
 from portal.api.limits.endpoints import in_api
 from portal.api.limits.schemas import ShareChange
+from portal.api.versions import IfMatch, versions_in
 from portal.user_request import ApiRequest
 from scheduling.clusters import attaching
 from scheduling.clusters.actions import check_options, update_cluster
 from scheduling.clusters.attaching import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
+from scheduling.clusters.proposals import SETTINGS, changes_by
 from scheduling.draining.actions import drain_node, drain_nodes, return_node, return_nodes
 from scheduling.draining.consequences import Consequences, consequences_of
 from scheduling.draining.drained_jobs import jobs_to_drain
 from scheduling.models import Cluster, Job, Node
+from scheduling.models.versions import version_of
 from scheduling.rounds.comparison import compare
 from scheduling.shares.preview import preview_policy
 from scheduling.shares.situations import OWN_SETTINGS, options_as_json, policy_of_cluster
@@ -106,6 +109,32 @@ def detach(request: ApiRequest, name: str) -> dict[str, Any]:
 def policy(request: ApiRequest, name: str) -> dict[str, Any]:
     """Returns the scheduling policy of a cluster, the policy's options, and the shadow policy. For operators."""
     return _policy(_found(request, name))
+
+
+@router.get("/clusters/{name}/settings", response=schemas.Settings, url_name="cluster_settings")
+def settings(request: ApiRequest, name: str) -> dict[str, Any]:
+    """Returns the scheduling settings of a cluster. For operators."""
+    return _settings(_found(request, name))
+
+
+@router.patch("/clusters/{name}/settings", response=schemas.SettingsAnswer, url_name="cluster_settings")
+def change_settings(
+    request: ApiRequest, name: str, given: schemas.NewSettings, if_match: IfMatch = None
+) -> dict[str, Any]:
+    """Changes the given scheduling settings of a cluster, from the next round on, and returns what changed. With
+    `dry_run`, changes nothing. For admins."""
+    require_permission(request, "cluster.update")
+    cluster = _found(request, name)
+    values = given.dict(exclude_unset=True, exclude={"dry_run"})
+    changes = changes_by(cluster, values)
+    if values and not given.dry_run:
+        cluster = update_cluster(actor=request.auth, cluster=cluster, seen=versions_in(if_match), **values)
+    return {"settings": _settings(cluster), "changes": changes, "version": version_of(cluster)}
+
+
+def _settings(cluster: Cluster) -> dict[str, Any]:
+    names = [*SETTINGS, "effective_quantum"]
+    return {name: getattr(cluster, name) for name in names} | {"version": version_of(cluster)}
 
 
 @router.put("/clusters/{name}/policy", response=schemas.Policy, url_name="cluster_policy")

@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, SecretStr
 
 from portal.api.fields import AskedWhole, Figure, Flag, Line, Number, Whole
 from portal.api.old_names import WithOldNames, answered_too, read_as
+from portal.api.versions import VERSION
 
 
 class Allocation(Schema):
@@ -231,6 +232,58 @@ class AttachedCluster(Schema):
         description="How Fairlot reaches the Kubernetes cluster; null for clusters that do not use "
         "Kubernetes, and for detached clusters."
     )
+
+
+class Settings(Schema):
+    """The scheduling settings of a cluster. Null amounts: the GPUs' part of the node, or no limit."""
+
+    version: str = Field(description=VERSION)
+    ordering: Literal["stride", "lottery"]
+    slicing: Literal["checkpoint", "freeze", "auto"]
+    quantum_seconds: float
+    effective_quantum: float = Field(
+        description="Seconds between two rounds, after slow switches stretched them."
+    )
+    min_hold_seconds: float
+    notice_seconds: float
+    overhead_limit: float = Field(description="Largest part of the time to spend on switching, 0 to 1.")
+    cpu_per_gpu: float | None
+    memory_per_gpu: float | None = Field(description="GiB.")
+    cpu_limit_per_gpu: float | None
+    memory_limit_per_gpu: float | None = Field(description="GiB.")
+    trading: bool
+
+
+class NewSettings(Schema):
+    """Settings to change; a field that is left out keeps its value."""
+
+    ordering: Literal["stride", "lottery"] | None = None
+    slicing: Literal["checkpoint", "freeze", "auto"] | None = None
+    quantum_seconds: Number | None = None
+    min_hold_seconds: Number | None = None
+    notice_seconds: Number | None = None
+    overhead_limit: Number | None = None
+    cpu_per_gpu: Number | None = None
+    memory_per_gpu: Number | None = Field(None, description="GiB.")
+    cpu_limit_per_gpu: Number | None = None
+    memory_limit_per_gpu: Number | None = Field(None, description="GiB.")
+    trading: Flag | None = None
+    dry_run: Flag = Field(False, description="Only return what would change; nothing is saved.")
+
+
+class SettingChange(Schema):
+    name: str
+    before: str
+    after: str
+    effect: str = Field(description="What follows from the change, as a sentence.")
+
+
+class SettingsAnswer(Schema):
+    """The settings, after the change if it was saved, and what the change does."""
+
+    version: str = Field(description=VERSION)
+    settings: Settings
+    changes: list[SettingChange]
 
 
 class PolicyChoice(Schema):

@@ -16,6 +16,7 @@ from portal.api.fields import FileFormat
 from portal.api.idle import schemas
 from portal.api.jobs.endpoints import visible_job
 from portal.api.reports.schemas import Days
+from portal.api.versions import IfMatch, versions_in
 from portal.jobs.idle import IdleUse, idle_uses, use_of
 from portal.models import Scope
 from portal.reports.idle import TeamIdle, idle_by_team, idle_now
@@ -27,6 +28,7 @@ from scheduling.idle.actions import remove_idle_rule, set_idle_rule, snooze_idle
 from scheduling.idle.preview import effect_of
 from scheduling.idle.steps import Step
 from scheduling.models import Cluster, IdleRule
+from scheduling.models.versions import version_of
 
 router = Router(tags=["Idle GPUs"])
 MOST = 500
@@ -93,13 +95,13 @@ def rules(request: ApiRequest) -> list[dict[str, Any]]:
 
 
 @router.put("/idle-rules", response=schemas.IdleRule, url_name="idle_rules")
-def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
+def set_rule(request: ApiRequest, new: schemas.NewIdleRule, if_match: IfMatch = None) -> dict[str, Any]:
     """Sets the idle rule of a team, of a cluster or of the whole portal: what happens to jobs whose GPUs stay idle.
 
     Without `team` and `cluster`, sets the rule of the whole portal. For operators.
     """
     require_permission(request, "idle_rule.set")
-    return _rule(set_idle_rule(actor=request.auth, **_values(new)))
+    return _rule(set_idle_rule(actor=request.auth, seen=versions_in(if_match), **_values(new)))
 
 
 @router.post("/idle-rules/preview", response=schemas.IdleRuleEffect, url_name="idle_rules_preview")
@@ -115,7 +117,7 @@ def preview_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any
 
 
 @router.delete("/idle-rules/{int:rule_id}", response={204: None}, url_name="idle_rule")
-def remove_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
+def remove_rule(request: ApiRequest, rule_id: int, if_match: IfMatch = None) -> Status[Any]:
     """Removes an idle rule. For operators.
 
     Afterwards an inherited rule applies. It is the first of these that exists:
@@ -125,7 +127,8 @@ def remove_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
     - the rule of the whole portal.
     """
     require_permission(request, "idle_rule.set")
-    remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))
+    rule = get_object_or_404(IdleRule, pk=rule_id)
+    remove_idle_rule(actor=request.auth, rule=rule, seen=versions_in(if_match))
     return Status(204, None)
 
 
@@ -181,6 +184,7 @@ def _use(seen: IdleUse) -> dict[str, Any]:
 def _rule(rule: IdleRule) -> dict[str, Any]:
     names = ("id", "action", "after_minutes", "grace_minutes", "snooze_hours", "services")
     return {name: getattr(rule, name) for name in names} | {
+        "version": version_of(rule),
         "team": rule.tenant.slug if rule.tenant else "",
         "cluster": rule.cluster.name if rule.cluster else "",
     }

@@ -10,6 +10,7 @@ from pydantic import AwareDatetime
 
 from portal.api.fields import Figure, Flag, Line, Whole, Words
 from portal.api.old_names import OldValues, WithOldNames, answered_too
+from portal.api.versions import VERSION
 
 
 class GpuUse(Schema):
@@ -109,6 +110,7 @@ class NewIdleRule(Schema):
 
 
 class IdleRule(NewIdleRule):
+    version: str = Field(description=VERSION)
     id: int
 
 

@@ -22,8 +22,10 @@ from accounting.models.tenants import TenantQuerySet
 from portal.administration.limit_usage import ShownLimit, limits_of
 from portal.api.auth import require_permission
 from portal.api.limits import schemas
+from portal.api.versions import IfMatch, versions_in
 from portal.user_request import ApiRequest
 from scheduling.limits.usage import limits_on
+from scheduling.models.versions import version_of
 from scheduling.shares.preview import ShareChange, preview
 from scheduling.shares.snapshot import Change
 
@@ -56,11 +58,11 @@ def set_limit(request: ApiRequest, new: schemas.NewLimit) -> Status[Any]:
 
 
 @router.delete("/limits/{int:limit_id}", response={204: None}, url_name="limit")
-def remove_limit(request: ApiRequest, limit_id: int) -> Status[Any]:
+def remove_limit(request: ApiRequest, limit_id: int, if_match: IfMatch = None) -> Status[Any]:
     """Removes a limit. For admins; managers of the team remove limits that managers set."""
     where = tenants_where(request.auth, "member_limit.set")
     quota = get_object_or_404(Quota.objects.filter(tenant__in=where).select_related("tenant"), pk=limit_id)
-    actions.remove_quota(actor=request.auth, quota=quota)
+    actions.remove_quota(actor=request.auth, quota=quota, seen=versions_in(if_match))
     return Status(204, None)
 
 
@@ -171,6 +173,7 @@ def _show(shown: ShownLimit) -> dict[str, Any]:
     quota = shown.quota
     return {
         "id": quota.pk,
+        "version": version_of(quota),
         "team": quota.tenant.slug,
         "user": quota.user.get_username() if quota.user else None,
         "each_user": quota.each_user,

@@ -7,6 +7,7 @@ from typing import Literal
 from ninja import Field, Schema
 
 from portal.api.fields import Amount, Figure, Flag, Line, Whole
+from portal.api.versions import VERSION
 
 LimitKind = Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed", "storage"]
 
@@ -43,6 +44,7 @@ class NewLimit(LimitTerms):
 
 
 class Limit(NewLimit):
+    version: str = Field(description=VERSION)
     id: int
     by_managers: bool = Field(description="Whether managers of the team set the limit and may change it.")
     used: Figure | None = Field(

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
+from django.http.response import HttpResponseBase
 from ninja import Query, Router
 from ninja.errors import HttpError
 
+from portal.api.auth import reader_of
 from portal.api.document import MAY_CONFLICT
+from portal.api.event_streams import EVENTS, position_of, stream_to
 from portal.api.fields import IN_DIGITS, AskedFlag
 from portal.api.jobs.endpoints import visible_job
-from portal.api.logs.schemas import LogLines, LogMatches
+from portal.api.logs.schemas import LogLine, LogLines, LogMatches
+from portal.jobs.files import keep_right
 from portal.jobs.log_group import (
     MOST_RANKS,
     Line,
@@ -23,6 +27,7 @@ from portal.jobs.log_group import (
     text_of_position,
 )
 from portal.jobs.log_search import BadPattern, Found, search
+from portal.jobs.log_views import follow_log
 from portal.jobs.logs import READ, log_end
 from portal.user_request import ApiRequest
 from scheduling.backends.base import LogUnreadable
@@ -63,6 +68,24 @@ def lines(
         "next": text_of_position(found.position),
         "complete": found.is_complete,
     }
+
+
+@router.get("/jobs/{int:job_id}/log/stream", url_name="job_log_events", openapi_extra=EVENTS)
+def follow(
+    request: ApiRequest, job_id: int, first_rank: Rank = 0, last_rank: Rank | None = None, after: Place = ""
+) -> HttpResponseBase:
+    """Streams the lines of the workers from `first_rank` to `last_rank`, merged by time, while the job writes them.
+
+    An event without a name has lines: `{"items": [...]}`, as `/log/lines` shows them. Its id is the position after
+    them: send it as the header Last-Event-ID, or as `after`, to continue. Without a position, the stream begins at the
+    start of a short log, or near the end of a long one; with `end`, at the end. The event `start` has the first
+    position; `end` says that the job has ended and all is sent; `problem`, why the log cannot be read; `bye`, that the
+    caller should connect again, after ten minutes or because rights may have changed.
+    """
+    job = visible_job(request, job_id)
+    group = _group(job, first_rank, last_rank)
+    rights = keep_right(request, request.auth, job, reader_of(request))
+    return stream_to(request, follow_log(group, position_of(request, after), rights, _as_items))
 
 
 @router.get(
@@ -132,6 +155,10 @@ def _match(group: LogGroup, found: Found, context: int) -> dict[str, Any] | None
         "before": [line.text for line in before[len(before) - context :]] if context else [],
         "after": [line.text for line in after[1 : 1 + context]],
     }
+
+
+def _as_items(lines: Sequence[Line]) -> dict[str, Any]:
+    return {"items": [LogLine(**_show(line)).model_dump(mode="json") for line in lines]}
 
 
 def _show(line: Line) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from django.http import Http404
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
-from ninja import Router
+from ninja import Query, Router
 from ninja.responses import Status
 
 from accounting.access.permissions import tenants_where
@@ -20,14 +21,20 @@ from accounting.actions.notifications import (
 )
 from accounting.core.errors import Refused
 from accounting.models import Notification, NotificationChannel, NotificationRule, Tenant
-from portal.api.auth import require_scope
+from portal.api.auth import reader_of, require_scope
+from portal.api.event_streams import EVENTS, position_of, stream_to
 from portal.api.fields import AskedFlag, AskedKey, PageSize
 from portal.api.notifications import schemas
+from portal.api.notifications.stream import notifications_of
+from portal.api.versions import IfMatch, versions_in
+from portal.live.streams import Rights
 from portal.models import Scope
 from portal.user_request import ApiRequest
 from scheduling.models import Job
+from scheduling.models.versions import OtherVersion, version_of
 
 router = Router(tags=["Notifications"])
+AskedPosition = Annotated[str, Query(max_length=20)]
 
 
 @router.get("/notifications", response=schemas.Notifications, url_name="notifications")
@@ -51,6 +58,25 @@ def notifications(
     }
 
 
+@router.get("/notifications/stream", url_name="notification_events", openapi_extra=EVENTS)
+def follow(request: ApiRequest, after: AskedPosition = "") -> HttpResponseBase:
+    """Streams the caller's notifications as they arrive: jobs that end, fail or wait, sweeps, services, budgets,
+    requests.
+
+    An event without a name is a notification, as the list shows it. Its id is the position after it: send it as the
+    header Last-Event-ID, or as `after`, to get those that came meanwhile. Without a position, the stream begins with
+    those to come. The event `bye` says that the caller should connect again, after ten minutes or because rights may
+    have changed.
+    """
+    user = request.auth
+    rights = Rights(request, user, lambda reader: reader.is_active, reader_of(request))
+    return stream_to(request, notifications_of(user, position_of(request, after), rights, _as_json))
+
+
+def _as_json(one: Notification) -> dict[str, Any]:
+    return schemas.Notification(**_show(one)).model_dump(mode="json")
+
+
 @router.post("/notifications/read", response=schemas.Changed, url_name="notifications_read")
 def mark(request: ApiRequest, given: schemas.Marked) -> dict[str, int]:
     """Marks notifications of the caller as read, or as unread. Returns how many changed."""
@@ -69,7 +95,7 @@ def rules(request: ApiRequest) -> list[dict[str, Any]]:
 
 
 @router.put("/notification-rules", response=schemas.Rule, url_name="notification_rules")
-def put_rule(request: ApiRequest, new: schemas.NewRule) -> dict[str, Any]:
+def put_rule(request: ApiRequest, new: schemas.NewRule, if_match: IfMatch = None) -> dict[str, Any]:
     """Sets which events the caller wants to know about a subject in one place. Replaces an earlier rule about both.
 
     A rule that posts to a channel of a team belongs to the team, and must be about it.
@@ -89,19 +115,22 @@ def put_rule(request: ApiRequest, new: schemas.NewRule) -> dict[str, Any]:
             channel=channel,
             rhythm=new.rhythm,
             wait_minutes=new.wait_minutes,
+            seen=versions_in(if_match),
         )
+    except OtherVersion:
+        raise
     except Refused as refused:
         raise Refused(refused.message, "events" if refused.field == "kinds" else refused.field) from None
     return _show_rule(made)
 
 
 @router.delete("/notification-rules/{int:rule_id}", response={204: None}, url_name="notification_rule")
-def delete_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
+def delete_rule(request: ApiRequest, rule_id: int, if_match: IfMatch = None) -> Status[Any]:
     """Removes a rule."""
     rule = get_object_or_404(NotificationRule.objects.changeable_by(request.auth), pk=_key(rule_id))
     if rule.user_id is None:
         require_scope(request, Scope.TEAM)
-    remove_rule(actor=request.auth, rule=rule)
+    remove_rule(actor=request.auth, rule=rule, seen=versions_in(if_match))
     return Status(204, None)
 
 
@@ -131,19 +160,25 @@ def create_channel(request: ApiRequest, new: schemas.NewChannel) -> Status[Any]:
 @router.put(
     "/notification-channels/{int:channel_id}", response=schemas.Channel, url_name="notification_channel"
 )
-def change_channel(request: ApiRequest, channel_id: int, given: schemas.ChangedChannel) -> dict[str, Any]:
+def change_channel(
+    request: ApiRequest, channel_id: int, given: schemas.ChangedChannel, if_match: IfMatch = None
+) -> dict[str, Any]:
     """Changes the name of a channel and, if `url` is given, its address."""
     url = given.url.get_secret_value() if given.url else ""
     channel = _channel(request, channel_id)
-    return _show_channel(save_channel(actor=request.auth, channel=channel, name=given.name, url=url))
+    changed = save_channel(
+        actor=request.auth, channel=channel, name=given.name, url=url, seen=versions_in(if_match)
+    )
+    return _show_channel(changed)
 
 
 @router.delete(
     "/notification-channels/{int:channel_id}", response={204: None}, url_name="notification_channel"
 )
-def delete_channel(request: ApiRequest, channel_id: int) -> Status[Any]:
+def delete_channel(request: ApiRequest, channel_id: int, if_match: IfMatch = None) -> Status[Any]:
     """Removes a channel with its rules."""
-    remove_channel(actor=request.auth, channel=_channel(request, channel_id))
+    channel = _channel(request, channel_id)
+    remove_channel(actor=request.auth, channel=channel, seen=versions_in(if_match))
     return Status(204, None)
 
 
@@ -191,6 +226,7 @@ def _show(one: Notification) -> dict[str, Any]:
 def _show_rule(rule: NotificationRule) -> dict[str, Any]:
     return {
         "id": rule.pk,
+        "version": version_of(rule),
         "is_of_team": rule.user_id is None,
         "about": rule.about,
         "team": rule.tenant.slug if rule.tenant else "",
@@ -208,6 +244,7 @@ def _show_channel(channel: NotificationChannel) -> dict[str, Any]:
     is_signed = channel.kind == NotificationChannel.Kind.WEBHOOK
     return {name: getattr(channel, name) for name in same} | {
         "id": channel.pk,
+        "version": version_of(channel),
         "team": channel.tenant.slug if channel.tenant else "",
         "signing_key": channel.signing_key() if is_signed else None,
         "state": channel.state,

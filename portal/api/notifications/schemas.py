@@ -9,6 +9,7 @@ from ninja import Field, Schema
 from pydantic import SecretStr
 
 from portal.api.fields import Flag, Key, Line
+from portal.api.versions import VERSION
 
 Event = Literal[
     "job.failed",
@@ -77,6 +78,7 @@ class NewRule(Schema):
 
 
 class Rule(NewRule):
+    version: str = Field(description=VERSION)
     id: int
     is_of_team: bool = Field(description="Whether the rule belongs to the team, and not to the caller.")
 
@@ -94,6 +96,7 @@ class ChangedChannel(Schema):
 
 
 class Channel(Schema):
+    version: str = Field(description=VERSION)
     id: int
     kind: Literal["slack", "teams", "webhook"]
     name: str

@@ -53,9 +53,10 @@ class Usage(Schema):
 
 
 class Days(Schema):
-    """A period of whole days in one time zone: a calendar month, or the days from `from` to `to`, both included."""
+    """A period of whole days in one time zone: the current day, a calendar month, or the days from `from` to `to`, both
+    included."""
 
-    period: Literal["this-month", "last-month", "dates"] | None = Field(
+    period: Literal["today", "this-month", "last-month", "dates"] | None = Field(
         None,
         description="Period of the report. The default is `dates` if `from` or `to` is set, otherwise "
         "`this-month`.",

@@ -16,11 +16,13 @@ from accounting.models import Tenant
 from portal.api.auth import require_permission
 from portal.api.limits.endpoints import generation_named
 from portal.api.reservations import schemas
+from portal.api.versions import IfMatch, versions_in
 from portal.user_request import ApiRequest
 from scheduling.advance import actions
 from scheduling.advance.proposals import Effect, Proposal, Terms, effect_of, propose
 from scheduling.advance.use import use_of
 from scheduling.models import AdvanceReservation, Cluster, Node
+from scheduling.models.versions import version_of
 
 router = Router(tags=["Reservations"])
 
@@ -65,24 +67,29 @@ def reserve(request: ApiRequest, new: schemas.NewReservation) -> Status[Any]:
     response=schemas.AdvanceReservation,
     url_name="advance_reservation",
 )
-def change(request: ApiRequest, reservation_id: int, new: schemas.ReservationTerms) -> dict[str, Any]:
+def change(
+    request: ApiRequest, reservation_id: int, new: schemas.ReservationTerms, if_match: IfMatch = None
+) -> dict[str, Any]:
     """Replaces the terms of an advance reservation from now on. For operators."""
     require_permission(request, "advance.change")
     found = get_object_or_404(_seen(request), pk=reservation_id)
     terms = _terms(new, found.cluster)
     if new.dry_run:
         return _proposed(propose(found.cluster, terms, changed=found), request)
-    return _show(actions.change_advance_reservation(actor=request.auth, reservation=found, terms=terms))
+    changed = actions.change_advance_reservation(
+        actor=request.auth, reservation=found, terms=terms, seen=versions_in(if_match)
+    )
+    return _show(changed)
 
 
 @router.delete(
     "/advance-reservations/{int:reservation_id}", response={204: None}, url_name="advance_reservation"
 )
-def cancel(request: ApiRequest, reservation_id: int) -> Status[Any]:
+def cancel(request: ApiRequest, reservation_id: int, if_match: IfMatch = None) -> Status[Any]:
     """Cancels an advance reservation: an open window ends now, and later ones do not come. For operators."""
     require_permission(request, "advance.change")
     found = get_object_or_404(_seen(request), pk=reservation_id)
-    actions.cancel_advance_reservation(actor=request.auth, reservation=found)
+    actions.cancel_advance_reservation(actor=request.auth, reservation=found, seen=versions_in(if_match))
     return Status(204, None)
 
 
@@ -129,6 +136,7 @@ def _show(one: AdvanceReservation) -> dict[str, Any]:
         "reserved_gpu_hours": use.reserved,
         "used_gpu_hours": use.used,
         "id": one.pk,
+        "version": version_of(one),
         "name": one.name,
         "state": one.state_at(now),
         "cluster": one.cluster.name,
@@ -150,6 +158,7 @@ def _proposed(made: Proposal, request: ApiRequest) -> dict[str, Any]:
         "reserved_gpu_hours": 0.0,
         "used_gpu_hours": 0.0,
         "id": None,
+        "version": None,
         "name": terms.name,
         "state": "draft",
         "cluster": made.cluster.name,

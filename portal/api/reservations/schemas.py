@@ -8,6 +8,7 @@ from ninja import Field, Schema
 from pydantic import AwareDatetime
 
 from portal.api.fields import Figure, Flag, Line, Whole
+from portal.api.versions import VERSION
 
 
 class ReservationWindow(Schema):
@@ -73,6 +74,7 @@ class ReservationEffect(Schema):
 class AdvanceReservation(Schema):
     """An advance reservation. With `dry_run`, `id` is null and `effect` says whom it would hit."""
 
+    version: str | None = Field(description=VERSION)
     id: int | None
     name: str
     state: str

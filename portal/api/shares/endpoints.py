@@ -23,7 +23,7 @@ from scheduling.shares.series import POINTS, read_share
 
 router = Router(tags=["Reports"])
 
-PeriodName = Literal["1h", "24h", "7d", "30d"]
+PeriodName = Literal["today", "1h", "24h", "7d", "30d"]
 
 
 @router.get("/share", response=schemas.Share, url_name="share", operation_id="portal_api_reports_share")

@@ -105,7 +105,7 @@ class TradePage(Schema):
 
 
 class TradePeriod(Days):
-    period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = Field(  # type: ignore[assignment]  # other names than those of whole days
+    period: Literal["today", "1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = Field(  # type: ignore[assignment]  # other names than those of whole days
         None,
         description="Period to cover. The default is `dates` if `from` or `to` is set, otherwise `24h`.",
     )

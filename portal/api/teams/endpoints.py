@@ -27,7 +27,9 @@ from portal.administration.tree import (
 )
 from portal.api.auth import require_permission
 from portal.api.teams import schemas
+from portal.api.versions import IfMatch, versions_in
 from portal.user_request import ApiRequest
+from scheduling.models.versions import version_of
 
 router = Router(tags=["Administration"])
 
@@ -63,33 +65,43 @@ def make(request: ApiRequest, new: schemas.NewTeam) -> Status[Any]:
 
 
 @router.put("/teams/{team}/tickets", response=schemas.TeamChange, url_name="team_tickets")
-def set_tickets(request: ApiRequest, team: str, given: schemas.TeamTickets) -> dict[str, Any]:
+def set_tickets(
+    request: ApiRequest, team: str, given: schemas.TeamTickets, if_match: IfMatch = None
+) -> dict[str, Any]:
     """Sets the tickets of a team, which are its weight among its sibling teams. For admins."""
     tenant = _found(request, team)
     effect = effect_of_tickets(tenant, given.tickets)
     if not given.dry_run:
-        tenant = actions.set_tickets(actor=request.auth, tenant=tenant, tickets=given.tickets)
+        tenant = actions.set_tickets(
+            actor=request.auth, tenant=tenant, tickets=given.tickets, seen=versions_in(if_match)
+        )
     return _show(tenant, effect)
 
 
 @router.put("/teams/{team}/parent", response=schemas.TeamChange, url_name="team_parent")
-def move(request: ApiRequest, team: str, given: schemas.TeamParent) -> dict[str, Any]:
+def move(
+    request: ApiRequest, team: str, given: schemas.TeamParent, if_match: IfMatch = None
+) -> dict[str, Any]:
     """Moves a team, including the teams below it, under another team or to the top level. For admins."""
     tenant, parent = _found(request, team), _parent(given.parent)
     effect = effect_of_move(tenant, parent)
     if not given.dry_run:
-        tenant = actions.move_tenant(actor=request.auth, tenant=tenant, parent=parent)
+        tenant = actions.move_tenant(
+            actor=request.auth, tenant=tenant, parent=parent, seen=versions_in(if_match)
+        )
     return _show(tenant, effect)
 
 
 @router.put("/teams/{team}/archived", response=schemas.TeamChange, url_name="team_archived")
-def set_archived(request: ApiRequest, team: str, given: schemas.TeamArchived) -> dict[str, Any]:
+def set_archived(
+    request: ApiRequest, team: str, given: schemas.TeamArchived, if_match: IfMatch = None
+) -> dict[str, Any]:
     """Archives a team or, if the field `archived` in the request is false, restores an archived team. For admins."""
     tenant = _found(request, team)
     effect = (effect_of_archiving if given.archived else effect_of_restoring)(tenant)
     act = actions.archive_tenant if given.archived else actions.restore_tenant
     if not given.dry_run:
-        tenant = act(actor=request.auth, tenant=tenant)
+        tenant = act(actor=request.auth, tenant=tenant, seen=versions_in(if_match))
     return _show(tenant, effect)
 
 
@@ -112,16 +124,22 @@ def add_member(request: ApiRequest, team: str, new: schemas.NewMember) -> Status
 
 
 @router.patch("/teams/{team}/members/{user}", response=schemas.Member, url_name="team_member")
-def change_member(request: ApiRequest, team: str, user: str, given: schemas.MemberChange) -> dict[str, Any]:
+def change_member(
+    request: ApiRequest, team: str, user: str, given: schemas.MemberChange, if_match: IfMatch = None
+) -> dict[str, Any]:
     """Changes the role or the tickets of a member. For the team's managers and for admins."""
     membership = _membership(request, team, user)
-    return _member(actions.change_membership(actor=request.auth, membership=membership, **given.dict()))
+    changed = actions.change_membership(
+        actor=request.auth, membership=membership, seen=versions_in(if_match), **given.dict()
+    )
+    return _member(changed)
 
 
 @router.delete("/teams/{team}/members/{user}", response={204: None}, url_name="team_member")
-def remove_member(request: ApiRequest, team: str, user: str) -> Status[Any]:
+def remove_member(request: ApiRequest, team: str, user: str, if_match: IfMatch = None) -> Status[Any]:
     """Removes a member from a team. The user's work stays in the team. For the team's managers and for admins."""
-    actions.remove_member(actor=request.auth, membership=_membership(request, team, user))
+    membership = _membership(request, team, user)
+    actions.remove_member(actor=request.auth, membership=membership, seen=versions_in(if_match))
     return Status(204, None)
 
 
@@ -189,6 +207,7 @@ def _member(membership: Membership) -> dict[str, Any]:
         "role": membership.role,
         "tickets": membership.tickets,
         "is_active": membership.user.is_active,
+        "version": version_of(membership),
     }
 
 
@@ -215,6 +234,7 @@ def _show(tenant: Tenant | None, effect: list[Effect]) -> dict[str, Any]:
             "parent": tenant.parent and tenant.parent.slug,
             "tickets": tenant.tickets,
             "archived_at": tenant.archived_at,
+            "version": version_of(tenant),
         },
         "shares": [{"name": row.name, "before": row.before, "after": row.after} for row in effect],
     }

@@ -8,6 +8,7 @@ from typing import Literal
 from ninja import Field, Schema
 
 from portal.api.fields import Flag, Line, Whole
+from portal.api.versions import VERSION
 
 
 class Membership(Schema):
@@ -50,6 +51,7 @@ class NewTeam(TeamTickets, TeamParent):
 
 
 class Team(Schema):
+    version: str = Field(description=VERSION)
     team: str
     name: str
     parent: str | None
@@ -74,6 +76,7 @@ class NewMember(Schema):
 
 
 class Member(Schema):
+    version: str = Field(description=VERSION)
     user: str
     role: str
     tickets: int = Field(description="Without effect for viewers, who run no jobs.")

@@ -13,6 +13,7 @@ from fairshare import codec, policies
 from portal.wording import POLICIES
 from scheduling.models import Cluster, ShadowRound
 from scheduling.rounds.shadow import ask_shadow
+from tests.portal.reading import tables_on
 from tests.portal.scene import Scene
 from tests.scheduling.rounds.test_policies import Counting
 
@@ -152,6 +153,52 @@ def test_the_shadow_policy_keeps_its_state_between_rounds(scene: Scene) -> None:
     rows = ShadowRound.objects.order_by("round__number")
     known = [codec.decode_state(bytes(row.state))["known"][0] for row in rows]
     assert known == pytest.approx([0, 60, 120], abs=5)
+
+
+def test_settings_are_saved_only_after_a_preview_of_what_changes(scene: Scene, browser_of) -> None:
+    ada, olga, pk = browser_of(scene.people.ada), browser_of(scene.people.olga), scene.world.cluster.pk
+    assert f'action="/admin/clusters/{pk}/settings/preview/"' in ada.get("/admin/settings/").content.decode()
+    events = AuditEvent.objects.count()
+    form = {"ordering": "lottery", "slicing": "checkpoint", "quantum_seconds": "120", "min_hold_seconds": "0",
+            "overhead_limit": "5", "trading": "on"}  # fmt: skip
+    page = ada.post(f"/admin/clusters/{pk}/settings/preview/", form).content.decode()
+    (rows,) = (rows for caption, rows in tables_on(page).items() if caption == "Settings that would change")
+    assert [row[:3] for row in rows[1:]] == [
+        ["Ordering", "Stride (deterministic)", "Lottery (seeded, verifiable)"],
+        ["Quantum", "60 s", "120 s"],
+    ]
+    assert AuditEvent.objects.count() == events
+    sent = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page))
+    assert ada.post(f"/admin/clusters/{pk}/settings/", sent).status_code == 302
+    assert Cluster.objects.get(pk=pk).quantum_seconds == 120
+    again = ada.post(f"/admin/clusters/{pk}/settings/preview/", form).content.decode()
+    assert "All settings have these values already." in again
+    assert (
+        ada.post(f"/admin/clusters/{pk}/settings/preview/", form | {"quantum_seconds": "0"}).status_code
+        == 422
+    )
+    assert olga.post(f"/admin/clusters/{pk}/settings/preview/", form).status_code == 404
+
+
+def test_the_api_says_what_settings_would_change_before_it_changes_them(scene: Scene, browser_of) -> None:
+    ada, olga = browser_of(scene.people.ada), browser_of(scene.people.olga)
+    url = f"/api/v1/clusters/{scene.world.cluster.name}/settings"
+
+    def patch(who, **body: Any) -> Any:
+        return who.patch(url, json.dumps(body), content_type="application/json")
+
+    assert olga.get(url).json()["quantum_seconds"] == 60
+    assert patch(olga, quantum_seconds=90).status_code == 404
+    proposed = patch(ada, quantum_seconds=90, trading=False, dry_run=True).json()
+    assert [(one["name"], one["before"], one["after"]) for one in proposed["changes"]] == [
+        ("quantum_seconds", "60 s", "90 s"),
+        ("trading", "on", "off"),
+    ]
+    assert proposed["settings"]["quantum_seconds"] == olga.get(url).json()["quantum_seconds"] == 60
+    assert patch(ada, quantum_seconds=90).json()["settings"]["quantum_seconds"] == 90
+    assert olga.get(url).json()["trading"] is True
+    assert patch(ada, quantum_seconds=None).status_code in {409, 422}
+    assert patch(ada, cpu_per_gpu=None).json()["changes"] == []
 
 
 def test_the_api_sets_previews_and_refuses(scene: Scene, browser_of) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from accounting.actions.notifications import save_channel
 from accounting.models import AuditEvent
 from scheduling.jobs.editing import edit_job
 from scheduling.models.versions import OtherVersion, version_of
@@ -60,6 +61,100 @@ def test_a_change_of_an_outdated_version_is_refused(scene: Scene, call, kind: st
     assert call(method, path, second, f'W/"other", {changed["ETag"]}').status_code == 200
     assert call(method, path, first, "*").status_code == 200
     assert call(method, path, second).status_code == 200
+
+
+# For each kind of object that only lists show: the list, what finds the object in it, and two calls that change it.
+IN_LISTS = {
+    "member": ("/teams/astro/members", {"user": "bob"}, ("patch", "/teams/astro/members/bob", {"tickets": 7}),
+               ("delete", "/teams/astro/members/bob", None)),
+    "budget": ("/budgets?team=astro", {"period": "month"},
+               ("put", "/budgets", {"team": "astro", "period": "month", "amount": "9"}),
+               ("delete", "/budgets/{id}", None)),
+    "idle rule": ("/idle-rules", {"team": "astro"},
+                  ("put", "/idle-rules", {"team": "astro", "action": "warn", "after_minutes": 9}),
+                  ("delete", "/idle-rules/{id}", None)),
+    "limit": ("/limits?team=astro", {"kind": "gpus", "user": None, "each_user": False},
+              ("post", "/limits", {"team": "astro", "kind": "gpus", "limit": "3"}), ("delete", "/limits/{id}", None)),
+    "announcement": ("/announcements?every=true", {"text": "Maintenance"},
+                     ("put", "/announcements/{id}", {"text": "Maintenance", "dismissible": False}),
+                     ("delete", "/announcements/{id}", None)),
+    "channel": ("/notification-channels", {"name": "ours"}, ("put", "/notification-channels/{id}", {"name": "ours "}),
+                ("delete", "/notification-channels/{id}", None)),
+    "rule": ("/notification-rules", {"way": "bell"},
+             ("put", "/notification-rules", {"events": ["job.failed"], "way": "bell"}),
+             ("delete", "/notification-rules/{id}", None)),
+}  # fmt: skip
+MADE = [
+    ("/budgets", "put", {"team": "astro", "period": "month", "amount": "5"}),
+    ("/idle-rules", "put", {"team": "astro", "action": "warn", "after_minutes": 5}),
+    ("/limits", "post", {"team": "astro", "kind": "gpus", "limit": "2"}),
+    ("/announcements", "post", {"text": "Maintenance"}),
+    ("/notification-rules", "put", {"events": ["job.ended"], "way": "bell"}),
+]
+
+
+@pytest.mark.parametrize("kind", IN_LISTS)
+def test_what_lists_show_is_changed_only_in_the_version_that_was_seen(
+    scene: Scene, browser_of, kind: str
+) -> None:
+    browser = browser_of(scene.people.ada)
+    listed, wanted, (method, path, body), (remove, removed, _) = IN_LISTS[kind]
+
+    def call(method: str, path: str, body: Any = None, seen: str | None = None) -> Any:
+        headers = {"If-Match": f'"{seen}"'} if seen else {}
+        extra = {} if body is None else {"data": body, "content_type": JSON}
+        return getattr(browser, method)(f"/api/v1{path}", **extra, headers=headers)
+
+    def read() -> dict[str, Any]:
+        found = call("get", listed).json()
+        return next(one for one in found if all(one[name] == value for name, value in wanted.items()))
+
+    for made_at, made_by, given in MADE:
+        if listed.startswith(made_at):
+            assert call(made_by, made_at, given).status_code in {200, 201}, kind
+    if kind == "channel":
+        save_channel(actor=scene.people.ada, kind="webhook", name="ours", url="https://chat.example.org/hook")
+    before = read()
+    change = call(method, path.format(**before), body, None if kind == "limit" else before["version"])
+    assert change.status_code in {200, 201}, change.content
+    after = read()
+    assert (after["version"] != before["version"]) == (kind != "channel")  # whose name is tidied
+    outdated = before["version"] if kind != "channel" else "0"
+    events = AuditEvent.objects.count()
+    for verb, where, what in ((method, path, body), (remove, removed, None)):
+        if (kind, verb) != ("limit", "post"):
+            answer = call(verb, where.format(**before), what, outdated)
+            assert answer.status_code == 412, (verb, answer.content)
+    assert AuditEvent.objects.count() == events
+    assert call(remove, removed.format(**after), None, after["version"]).status_code == 204
+
+
+def test_teams_reservations_and_settings_of_clusters_have_versions_too(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.ada)
+
+    def put(path: str, body: Any, seen: str | None = None, method: str = "put") -> Any:
+        headers = {"If-Match": f'"{seen}"'} if seen else {}
+        return getattr(browser, method)(f"/api/v1{path}", body, JSON, headers=headers)
+
+    team = put("/teams/astro/tickets", {"tickets": 70}).json()["team"]
+    assert put("/teams/astro/tickets", {"tickets": 80}, "0").status_code == 412
+    assert put("/teams/astro/parent", {"parent": None}, "0").status_code == 412
+    assert put("/teams/astro/archived", {"archived": True}, "0").status_code == 412
+    assert put("/teams/astro/tickets", {"tickets": 80}, team["version"]).status_code == 200
+
+    cluster = f"/clusters/{scene.world.cluster.name}/settings"
+    read = browser.get(f"/api/v1{cluster}")
+    assert read["ETag"] == f'"{read.json()["version"]}"'
+    changed = put(cluster, {"quantum_seconds": 90}, read.json()["version"], "patch")
+    assert (changed.status_code, changed["ETag"] != read["ETag"]) == (200, True)
+    assert put(cluster, {"quantum_seconds": 91}, read.json()["version"], "patch").status_code == 412
+
+
+def test_what_does_not_exist_has_none_of_the_versions_that_were_seen(scene: Scene, browser_of) -> None:
+    body = {"team": "bio", "period": "quarter", "amount": "5"}
+    put = browser_of(scene.people.ada).put
+    assert put("/api/v1/budgets", body, JSON, headers={"If-Match": "*"}).status_code == 412
+    assert put("/api/v1/budgets", body, JSON).status_code == 200
 
 
 def test_a_schedule_is_deleted_only_in_the_version_that_was_seen(call) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.access.visibility import visible_ids
 from accounting.core.clock import now_from_database
 from accounting.models import Generation
+from portal.share import views
 from portal.share.chart import HEIGHT, draw
+from portal.share.periods import named_period, usual_period
 from portal.share.verdict import Verdict
 from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster, Job, JobSpeed, Round, ShareBalance, ShareInterval, Trade
@@ -337,7 +340,38 @@ def test_share_and_trades_begin_with_the_same_period(scene: Scene, browser_of) -
     ShareInterval.objects.update(begins=now_from_database() - timedelta(minutes=30))
     assert periods() == ["1h", "1h"]
     ShareInterval.objects.update(begins=now_from_database() - timedelta(hours=2))
-    assert periods() == ["24h", "24h"]
+    usual = usual_period(now_from_database(), is_young=False)
+    assert usual in {"today", "24h"}
+    assert periods() == [usual, usual]
+
+
+@pytest.mark.parametrize(
+    ("now", "usual", "begins"),
+    [("2026-11-28T15:00+01:00", "today", "2026-11-28T00:00+01:00"),
+     ("2026-11-28T00:30+01:00", "24h", "2026-11-28T00:00+01:00"),
+     ("2026-11-28T00:00+01:00", "today", "2026-11-27T00:00+01:00"),
+     ("2026-03-29T09:00+02:00", "today", "2026-03-29T00:00+01:00")],
+)  # fmt: skip
+def test_charts_begin_with_the_day_of_the_reader(now: str, usual: str, begins: str) -> None:
+    with timezone.override("Europe/Berlin"):
+        moment = datetime.fromisoformat(now)
+        assert usual_period(moment, is_young=False) == usual
+        assert usual_period(moment, is_young=True) == "1h"
+        assert named_period("today", moment).in_words == "today"
+        assert named_period("7d", moment).in_words == "in the last 7 days"
+        assert named_period("today", moment).begins == datetime.fromisoformat(begins)
+
+
+def test_today_ends_now_also_for_a_team_that_has_not_run_today(
+    scene: Scene, browser_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob, now = browser_of(scene.people.bob), now_from_database()
+    monkeypatch.setattr(views, "last_round", lambda teams, cluster: (now, now - timedelta(days=2)))
+    asked = bob.get("/share/?team=astro&period=today").context["period"]
+    assert (asked.key, asked.ends) == ("today", now)
+    assert bob.get("/share/?team=astro&period=24h").context["period"].ends == now - timedelta(days=2)
+    days = bob.get("/usage/?period=today").context["period"]
+    assert (days.key, days.first) == ("today", days.last)
 
 
 @pytest.mark.parametrize(

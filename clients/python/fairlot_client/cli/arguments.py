@@ -39,7 +39,11 @@ def period_options(command: C) -> C:
         click.option(
             "--from", "from_", help="First day, such as 2026-11-01; by default the first of this month."
         ),
-        click.option("--period", type=click.Choice(["this-month", "last-month"]), help="A calendar month."),
+        click.option(
+            "--period",
+            type=click.Choice(["today", "this-month", "last-month"]),
+            help="A day or calendar month.",
+        ),
     ):
         command = option(command)
     return command

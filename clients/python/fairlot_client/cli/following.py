@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 from fairlot_client.cli.app import App, talk
 from fairlot_client.cli.finding import ENDED
+from fairlot_client.errors import ApiError, FairlotError
 
 if TYPE_CHECKING:
     from fairlot_client.answers import JobInFull, LogLine, LogMatch
@@ -30,7 +32,7 @@ def write_log(app: App, job: int, rank: int) -> None:
 
 def follow_log(app: App, job: int, rank: int) -> None:
     """Writes the log of one worker until the job has ended and the log is complete."""
-    offset, pause, said = 0, SHORTEST, ""
+    offset, pause, said, streams = 0, SHORTEST, "", True
     while True:
         piece = app.client.read_job_log(job, rank=rank, offset=offset)
         click.echo(piece["text"], nl=False)
@@ -39,12 +41,50 @@ def follow_log(app: App, job: int, rank: int) -> None:
         if piece["next_offset"] > offset:
             offset, pause = piece["next_offset"], SHORTEST
             continue
+        if streams:
+            at, is_all = stream(
+                app, job, str(offset), (rank, rank), lambda line: click.echo(line["text"], nl=False)
+            )
+            if is_all:
+                return
+            offset, streams = int(at), False
+            continue
         now = sentence_of(app.client.get_job(job))
         if now != said:
             talk(now)
             said, pause = now, SHORTEST
         app.pause(pause)
         pause = min(LONGEST, pause * 1.5)
+
+
+def stream(
+    app: App, job: int, after: str, ranks: Ranks, write: Callable[[LogLine], object]
+) -> tuple[str, bool]:
+    """Writes lines after the position `after` as the portal sends them, and says what the job waits for.
+
+    Returns the position that was reached, and whether the log is complete. If it is not, the caller asks from time to
+    time instead: the portal is an older one, something between here and it holds streams back, or too many are open.
+    """
+    said = ""
+    try:
+        events = app.client.follow_job_log(job, first_rank=ranks[0], last_rank=ranks[1], after=after)
+        for event in events:
+            match event.name:
+                case "":
+                    for line in event.data["items"]:
+                        write(line)
+                    after = event.id
+                case "end":
+                    return after, True
+                case "start" | "comment":
+                    now = sentence_of(app.client.get_job(job))
+                    if now != said:
+                        talk(now)
+                        said = now
+    except FairlotError as error:
+        if isinstance(error, ApiError) and error.status in {401, 403}:
+            raise
+    return after, False
 
 
 @dataclass
@@ -72,7 +112,7 @@ class LineWriter:
 
 def write_lines(app: App, job: int, show: LineWriter, *, follow: bool, ranks: Ranks) -> None:
     """Writes the lines of some workers, merged by time; with `follow` until the job has ended and all is written."""
-    after, pause, said = "", SHORTEST, ""
+    after, pause, said, streams = "", SHORTEST, "", follow
     while True:
         answer = app.client.read_job_log_lines(job, first_rank=ranks[0], last_rank=ranks[1], after=after)
         for line in answer["items"]:
@@ -85,6 +125,12 @@ def write_lines(app: App, job: int, show: LineWriter, *, follow: bool, ranks: Ra
             continue
         if not follow:
             return
+        if streams:
+            after, is_all = stream(app, job, after, ranks, show.write)
+            if is_all:
+                return
+            streams = False
+            continue
         now = sentence_of(app.client.get_job(job))
         if now != said:
             talk(now)

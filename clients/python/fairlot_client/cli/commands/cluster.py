@@ -261,6 +261,53 @@ def check_cluster(app: App, name: str) -> None:
     show_done(app, f"Checked {name}.", made, name="name")
 
 
+@cluster.command("settings")
+@click.argument("name")
+@output_option
+@with_app
+def show_settings(app: App, name: str) -> None:
+    """Show the scheduling settings of a cluster."""
+    if app.output == "table":
+        app.output = "yaml"
+    show_one(app, app.client.get_cluster_settings(name), [])
+
+
+SETTING_CHANGES: list[Column] = [
+    ("SETTING", "name"), ("NOW", "before"), ("NEW", "after"), ("WHAT FOLLOWS", "effect"),
+]  # fmt: skip
+
+
+@cluster.command("set")
+@click.argument("name")
+@click.option("--ordering", type=click.Choice(["stride", "lottery"]), help="How gangs are picked.")
+@click.option(
+    "--slicing",
+    type=click.Choice(["checkpoint", "freeze", "auto"]),
+    help="What happens to a gang whose turn is over.",
+)
+@click.option("--quantum", "quantum_seconds", type=float, help="Seconds between two rounds.")
+@click.option("--min-hold", "min_hold_seconds", type=float, help="For so many seconds a gang keeps new GPUs.")
+@click.option("--notice", "notice_seconds", type=float, help="Seconds of warning for replicas and sessions.")
+@click.option(
+    "--overhead-limit", type=float, help="Largest part of the time to spend on switching, such as 0.05."
+)
+@click.option("--cpu-per-gpu", type=float, help="CPUs per GPU of jobs that ask for none.")
+@click.option("--memory-per-gpu", type=float, help="GiB per GPU of jobs that ask for none.")
+@click.option("--cpu-limit-per-gpu", type=float, help="The most CPUs per GPU that a job may ask for.")
+@click.option("--memory-limit-per-gpu", type=float, help="The most GiB per GPU that a job may ask for.")
+@click.option("--trading/--no-trading", default=None, help="Whether time is traded between GPU types.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@output_option
+@with_app
+def change_settings(app: App, name: str, dry_run: bool, **options: Any) -> None:
+    """Change scheduling settings of a cluster, from the next round on. For admins."""
+    done = app.client.change_cluster_settings(name, dry_run=dry_run, **chosen(options))
+    if dry_run or app.output != "table":
+        show_rows(app, done["changes"], SETTING_CHANGES, name="name")
+        return
+    show_done(app, f"Changed {len(done['changes'])} settings of {name}.", done)
+
+
 @cluster.command("policy")
 @click.argument("name")
 @output_option

@@ -122,7 +122,7 @@ def statement(app: App, team: str | None, **options: Any) -> None:
 @click.option("-t", "--team", help="Slug of a team; by default all of yours.")
 @click.option(
     "--period",
-    type=click.Choice(["1h", "24h", "7d", "30d", "this-month", "last-month"]),
+    type=click.Choice(["today", "1h", "24h", "7d", "30d", "this-month", "last-month"]),
     help="Time of the trades.",
 )
 @limit_options
