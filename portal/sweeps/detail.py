@@ -41,11 +41,13 @@ def cost_of(shown: Sweep, user: User) -> list[tuple[str, Decimal]]:
 
 
 def causes_of(shown: Sweep, members: Iterable[SweepMember]) -> dict[int, str]:
-    """Returns in one line why each failed member failed, by index."""
+    """Returns in one line why each failed member failed, or why a member stopped early, by index."""
     found = {}
     for member in members:
         if member.state == SweepMember.State.FAILED and member.job:
             # The jobs of a sweep have the same cluster and the same workers, so neither is read for each member.
             member.job.cluster, member.job.spec = shown.cluster, shown.spec
             found[member.index] = cause_of(member.job)
+        elif member.state == SweepMember.State.STOPPED and member.outdone_at is not None:
+            found[member.index] = f"worse than the median of the others at step {member.outdone_at:.6g}"
     return found

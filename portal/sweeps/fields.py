@@ -16,7 +16,7 @@ from scheduling.spec.job_spec import SpecError
 from scheduling.sweeps.actions import Rules
 from scheduling.sweeps.parameters import LARGEST_SEED, Parameters
 
-NAMES = ("kind", "parameters", "count", "seed", "at_once", "metric", "goal", "stop_at")
+NAMES = ("kind", "parameters", "count", "seed", "at_once", "metric", "goal", "stop_at", "median_after")
 KINDS = (
     ("grid", "Grid: each combination of values"),
     ("random", "Random: values drawn from ranges"),
@@ -42,6 +42,7 @@ class SweepFields:
     goal: str = Sweep.Goal.MIN
     stop_at: str = ""
     stop_cancels: bool = False
+    median_after: str = ""
     problems: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -60,6 +61,7 @@ class SweepFields:
     def of(cls, sweep: Sweep) -> Self:
         described = Parameters.stored(sweep.parameters, sweep.names)
         numbers = {"count": described.count, "seed": described.seed, "at_once": sweep.at_once}
+        numbers["median_after"] = sweep.median_after
         texts: dict[str, Any] = {name: str(number) for name, number in numbers.items() if number is not None}
         stop_at = "" if sweep.stop_at is None else repr(sweep.stop_at)
         return replace(
@@ -96,8 +98,8 @@ class SweepFields:
     def read(self) -> tuple[Parameters, Rules]:
         """Converts the texts. Raises SpecError, with each invalid field."""
         problems: dict[str, str] = {}
-        numbers: dict[str, int | None] = {"count": None, "seed": None}
-        for name in (*NUMBERS.get(self.kind, ()), "at_once"):
+        numbers: dict[str, int | None] = {"count": None, "seed": None, "median_after": None}
+        for name in (*NUMBERS.get(self.kind, ()), "at_once", "median_after"):
             text = getattr(self, name)
             numbers[name] = read_whole(text) if text else None
             if text and numbers[name] is None:
@@ -111,6 +113,7 @@ class SweepFields:
             goal=self.goal,
             stop_at=None if stop_at is None else float(stop_at),
             stop_cancels=self.stop_cancels,
+            median_after=numbers["median_after"],
         )
         parameters = Parameters(self.kind)
         try:

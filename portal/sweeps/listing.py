@@ -48,7 +48,7 @@ SWEEPS = WorkList(
             "size": Column("Members", ("size",), "number", cell=lambda one: one.size),
             "progress": Column(
                 "Progress",
-                (ended_of("succeeded", "failed", "cancelled", "skipped"),),
+                (ended_of("succeeded", "failed", "cancelled", "stopped", "skipped"),),
                 cell=lambda one: counts_in_words(one.counts, MEMBER_LABELS),
             ),
             "metric": Column("Metric", ("metric",), is_usual=False, cell=lambda one: one.metric),

@@ -37,6 +37,7 @@ MEMBER_STATES = {
     "succeeded": ("good", "check-circle"),
     "failed": ("bad", "x-circle"),
     "cancelled": ("muted", "slash"),
+    "stopped": ("muted", "stop"),
     "skipped": ("muted", "slash"),
 }
 

@@ -271,6 +271,9 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
         f"Cancelled with the pipeline “{found['pipeline']}” by {_user(found)}"
     ),
     E.SWEEP_STOPPED: "Cancelled: member {index} of the sweep “{sweep}” met the stop rule",
+    E.MEMBER_OUTDONE: (
+        "Stopped early: at step {step}, {metric} was worse than the median of the other members of the sweep “{sweep}”"
+    ),
     E.SERVICE_REMOVED: "Ended: the service {service} was removed",
     E.SERVICE_STOPPED: "Ended: the service {service} was stopped",
     E.SERVICE_CHANGES: "Ended: the service {service} changes to revision {revision}",

@@ -61,6 +61,7 @@ class EventCode(StrEnum):
     OWN_TIME_LIMIT = "own_time_limit"
     SWEEP_CANCELLED = "sweep_cancelled"
     SWEEP_STOPPED = "sweep_stopped"
+    MEMBER_OUTDONE = "member_outdone"
     PIPELINE_CANCELLED = "pipeline_cancelled"
     SERVICE_REMOVED = "service_removed"
     SERVICE_STOPPED = "service_stopped"

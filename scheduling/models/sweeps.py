@@ -58,15 +58,18 @@ class Sweep(models.Model):
     at_once = models.PositiveIntegerField(
         null=True
     )  # most members that wait or run at the same time; None: no limit
-    # The metric by which members are compared. A member whose value is `stop_at` or better stops the sweep.
+    # The metric by which members are compared. A member whose value is `stop_at` or better stops the sweep. From the
+    # step `median_after` on, a member that is worse than the median of the others stops early.
     metric = models.CharField(max_length=40, blank=True, default="")
     goal = models.CharField(max_length=3, choices=Goal, default=Goal.MIN)
     stop_at = models.FloatField(null=True)
+    median_after = models.PositiveBigIntegerField(null=True)
     stop_cancels = models.BooleanField(
         default=False
     )  # if the stop rule is met, members at work are cancelled
 
     state = models.CharField(max_length=9, choices=State, default=State.RUNNING)
+    looked_at = models.DateTimeField(null=True)  # when the metrics of members at work were looked at
     stopped_by = models.PositiveIntegerField(null=True)  # index of the member that met the stop rule
     cancelled_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     trouble = models.TextField(blank=True, default="")  # why members cannot be submitted, in words for people
@@ -88,7 +91,8 @@ class Sweep(models.Model):
         constraints = [
             models.UniqueConstraint(name="one_sweep_a_request_key", fields=["owner", "request_key"]),
             models.CheckConstraint(
-                name="a_stop_rule_has_a_metric", condition=models.Q(stop_at=None) | ~models.Q(metric="")
+                name="a_stop_rule_has_a_metric",
+                condition=models.Q(stop_at=None, median_after=None) | ~models.Q(metric=""),
             ),
             models.CheckConstraint(
                 name="a_finished_sweep_has_ended",
@@ -116,6 +120,7 @@ class SweepMember(models.Model):
         SUCCEEDED = "succeeded", "Succeeded"
         FAILED = "failed", "Failed"
         CANCELLED = "cancelled", "Cancelled"
+        STOPPED = "stopped", "Stopped early"  # it was worse than the median of the others
         SKIPPED = "skipped", "Skipped"  # never submitted, because the sweep was stopped or cancelled
 
     UNFINISHED = (State.PENDING, State.ACTIVE)
@@ -129,6 +134,7 @@ class SweepMember(models.Model):
     )  # number of jobs that were submitted for it
     job = models.OneToOneField(Job, on_delete=models.PROTECT, null=True, related_name="member")
     metrics = models.JSONField(default=dict, db_default={})  # the last values that its job has printed
+    outdone_at = models.FloatField(null=True)  # the step at which it was worse than the median of the others
 
     class Meta:
         ordering = ["index"]
@@ -138,7 +144,9 @@ class SweepMember(models.Model):
             models.CheckConstraint(
                 name="a_submitted_member_has_a_job",
                 condition=models.Q(state__in=["pending", "skipped"], job=None)
-                | models.Q(state__in=["active", "succeeded", "failed", "cancelled"], job__isnull=False),
+                | models.Q(
+                    state__in=["active", "succeeded", "failed", "cancelled", "stopped"], job__isnull=False
+                ),
             ),
         ]
 

@@ -31,6 +31,7 @@ from scheduling.sweeps.commands import check_lengths, check_members, spec_of_mem
 from scheduling.sweeps.parameters import Parameters, Values
 
 MOST_AT_ONCE = 1_000_000
+LAST_STEP = 10**12
 PREVIEWED = 5  # members that a preview shows
 
 
@@ -40,8 +41,11 @@ class Rules:
 
     - `at_once`: most members that wait or run at the same time; None for no limit but those of the team.
     - `metric`, `goal`: the metric that the programs print, and whether lower or higher values are better.
-    - `stop_at`: a member whose metric has this value or a better one at its end stops the sweep; None for no such rule.
-    - `stop_cancels`: whether members that wait or run are cancelled then.
+    - `stop_at`: a member at work, or one that has succeeded, whose metric has this value or a better one stops the
+      sweep; None for no such rule.
+    - `stop_cancels`: whether the other members that wait or run are cancelled then.
+    - `median_after`: the step from which on a member stops early if it is worse than the median of the others
+      (scheduling/sweeps/stopping.py); None for no such rule.
     """
 
     at_once: int | None = None
@@ -49,6 +53,7 @@ class Rules:
     goal: str = Sweep.Goal.MIN
     stop_at: float | None = None
     stop_cancels: bool = False
+    median_after: int | None = None
 
     def check(self) -> None:
         """Raises SpecError, with each invalid field."""
@@ -65,6 +70,10 @@ class Rules:
             problems["stop_at"] = "must be a finite number, or empty"
         elif self.stop_at is not None and not self.metric:
             problems["metric"] = "must be set, because the sweep stops at a value of this metric"
+        if self.median_after is not None and not 0 <= self.median_after <= LAST_STEP:
+            problems["median_after"] = f"must be a whole number from 0 to {fixed(LAST_STEP)}, or empty"
+        elif self.median_after is not None and not self.metric:
+            problems["metric"] = "must be set, because members are stopped early by this metric"
         if problems:
             raise SpecError(problems)
 
@@ -186,7 +195,7 @@ def run_failed_again(*, actor: User, sweep: Sweep) -> Sweep:
         instead="Clone the sweep.",
     )
     failed = sweep.members.filter(state=SweepMember.State.FAILED)
-    count = failed.update(state=SweepMember.State.PENDING, job=None, metrics={})
+    count = failed.update(state=SweepMember.State.PENDING, job=None, metrics={}, outdone_at=None)
     if not count:
         raise Refused("No member of this sweep has failed.")
     sweep.state, sweep.ended_at = Sweep.State.RUNNING, None

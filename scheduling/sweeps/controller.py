@@ -35,6 +35,7 @@ from scheduling.models.event_codes import EventCode, Message
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.sweeps.actions import counts_of, skip_pending
 from scheduling.sweeps.commands import spec_of_member
+from scheduling.sweeps.stopping import Look, look_at
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def sweeps_to_step() -> QuerySet[Sweep]:
 
 def step_sweep(*, sweep_id: int) -> None:
     """Submits and cancels the jobs of a sweep that must be submitted or cancelled now. Records members that ended."""
-    while _step(sweep_id, _read_ended(sweep_id)):
+    while _step(sweep_id, _read_ended(sweep_id), look_at(sweep_id)):
         pass
 
 
@@ -118,15 +119,16 @@ def _metrics_of(
 
 
 @transaction.atomic(durable=True)
-def _step(sweep_id: int, metrics: Metrics) -> bool:
-    """Takes one step of a sweep. `metrics` has the metrics of ended jobs. Returns whether another step may follow at
-    once."""
+def _step(sweep_id: int, metrics: Metrics, look: Look | None) -> bool:
+    """Takes one step of a sweep. `metrics` has the metrics of ended jobs, `look` what those of members at work say.
+    Returns whether another step may follow at once."""
     locked = Sweep.objects.select_for_update(of=("self",)).select_related("tenant", "owner", "cluster")
     sweep = locked.filter(pk=sweep_id, ended_at=None).first()
     if sweep is None:
         return False
     trouble = sweep.trouble
     settled = _settle(sweep, metrics)
+    stopped = _heed(sweep, look) if look else 0
     sweep.trouble = ""
     if sweep.state == Sweep.State.RUNNING:
         moved = _submit(sweep)
@@ -134,7 +136,7 @@ def _step(sweep_id: int, metrics: Metrics) -> bool:
         moved = _cancel_jobs(sweep)
     else:
         moved = 0
-    if settled or moved or sweep.trouble != trouble:
+    if settled or stopped or moved or sweep.trouble != trouble:
         _note(sweep)
     return MOST_A_STEP in (moved, settled)
 
@@ -162,16 +164,49 @@ def _settle(sweep: Sweep, metrics: Metrics) -> int:
         if member.job is None:  # a constraint of the table forbids it
             continue
         member.state = ENDS[member.job.state]
+        if member.outdone_at is not None and member.state == Member.CANCELLED:
+            member.state = Member.STOPPED
         member.metrics = metrics[member.job.pk]
         new = [name for name in member.metrics if name not in sweep.metric_names]
         sweep.metric_names = [*sweep.metric_names, *new][:MOST_METRIC_NAMES]
     update_rows(members, ["state", "metrics"])
     reached = [one for one in members if one.state == Member.SUCCEEDED and sweep.is_reached_by(one.metrics)]
     if reached and sweep.state == Sweep.State.RUNNING:
-        sweep.state, sweep.stopped_by = Sweep.State.STOPPED, reached[0].index
-        skip_pending(sweep)
-        after = {"member": sweep.stopped_by, sweep.metric: reached[0].metrics[sweep.metric]}
-        audit.record(actor=None, verb="sweep.stop", target=sweep, tenant=sweep.tenant, after=after)
+        _stop(sweep, reached[0].index, reached[0].metrics[sweep.metric])
+    return len(members)
+
+
+def _stop(sweep: Sweep, index: int, value: float) -> None:
+    """Stops the sweep, because the member `index` has met the stop rule with this value."""
+    sweep.state, sweep.stopped_by = Sweep.State.STOPPED, index
+    skip_pending(sweep)
+    after = {"member": index, sweep.metric: value}
+    audit.record(actor=None, verb="sweep.stop", target=sweep, tenant=sweep.tenant, after=after)
+
+
+def _heed(sweep: Sweep, look: Look) -> int:
+    """Stops the sweep if a member at work meets the stop rule, and otherwise the members that are worse than the median
+    of the others. Returns how many of these there are, the sweep included."""
+    if sweep.state != Sweep.State.RUNNING:
+        return 0
+    sweep.looked_at = look.at
+    sweep.save(update_fields=["looked_at"])
+    at_work = sweep.members.filter(state=Member.ACTIVE, job__state__in=Job.HOLDING)
+    good = [job for job, value in look.latest.items() if sweep.is_reached_by({sweep.metric: value})]
+    if best := at_work.filter(job__in=good).order_by("index").first() if good else None:
+        _stop(sweep, best.index, look.latest[best.job_id or 0])
+        return 1
+    members = list(at_work.filter(job__in=look.outdone, outdone_at=None).select_related("job")[:MOST_A_STEP])
+    if members:
+        lock_schedule(sweep.cluster_id)
+    for member in members:
+        member.outdone_at = look.outdone[member.job_id or 0]
+        why = Message.of(
+            EventCode.MEMBER_OUTDONE, sweep=sweep.name, metric=sweep.metric, step=round(member.outdone_at)
+        )
+        if member.job:
+            cancel_within(actor=None, job=member.job, why=why)
+    update_rows(members, ["outdone_at"])
     return len(members)
 
 
@@ -226,8 +261,13 @@ def _room(sweep: Sweep) -> int:
 
 
 def _cancel_jobs(sweep: Sweep) -> int:
-    """Cancels jobs of the sweep that wait or run, at most MOST_A_STEP. Returns their number."""
+    """Cancels jobs of the sweep that wait or run, at most MOST_A_STEP. Returns their number.
+
+    The member that met the stop rule goes on, so that its result is complete.
+    """
     left = Job.objects.filter(sweep=sweep).unfinished().exclude(state=Job.State.CANCELLING)
+    if sweep.state == Sweep.State.STOPPED and sweep.stopped_by is not None:
+        left = left.exclude(sweep_index=sweep.stopped_by)
     if not left.exists():
         return 0
     lock_schedule(sweep.cluster_id)

@@ -142,6 +142,15 @@ def test_a_sweep_is_previewed_created_listed_and_cancelled(scene: Scene, fairlot
     assert Sweep.objects.get(pk=sweep.pk).state == Sweep.State.CANCELLED
 
 
+def test_the_rules_that_stop_a_sweep_or_its_members_are_options(scene: Scene, fairlot) -> None:
+    rules = ("--metric", "loss", "--stop-at", 0.1, "--stop-cancels", "--median-after", 500)
+    done = fairlot(scene.people.bob, "sweep", "create", "-n", "ruled", "--count", 2, *rules, "--", "train")
+    assert done.exit_code == 0, done.output
+    made = Sweep.objects.get(name="ruled")
+    assert (made.stop_at, made.stop_cancels, made.median_after) == (0.1, True, 500)
+    assert "median after  500" in fairlot(scene.people.bob, "sweep", "show", "ruled").stdout
+
+
 @pytest.mark.parametrize(
     ("words", "parameters"),
     [

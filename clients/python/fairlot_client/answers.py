@@ -1721,6 +1721,7 @@ class Sweep(TypedDict):
     goal: str
     stop_at: float | None
     stop_cancels: bool
+    median_after: int | None
     stopped_by: int | None
     trouble: str
     created_at: str
@@ -1756,6 +1757,7 @@ class SweepInFull(TypedDict):
     goal: str
     stop_at: float | None
     stop_cancels: bool
+    median_after: int | None
     stopped_by: int | None
     trouble: str
     created_at: str
@@ -1771,11 +1773,12 @@ class SweepMember(TypedDict):
     """A member of a sweep. `job_id` is its latest job; null before the first one is submitted."""
 
     index: int
-    state: Literal["pending", "active", "succeeded", "failed", "cancelled", "skipped"]
+    state: Literal["pending", "active", "succeeded", "failed", "cancelled", "stopped", "skipped"]
     parameters: dict[str, Any]
     metrics: dict[str, float]
     attempts: int
     job_id: int | None
+    outdone_at: float | None
     cause: str
 
 

@@ -553,6 +553,7 @@ def create_sweep(
     goal: Literal["min", "max"] | Unset = UNSET,
     stop_at: float | Unset | None = UNSET,
     stop_cancels: bool | Unset = UNSET,
+    median_after: int | Unset | None = UNSET,
 ) -> Call[answers.SweepInFull]:
     """Creates a sweep that the caller owns.
 
@@ -576,6 +577,7 @@ def create_sweep(
             goal=goal,
             stop_at=stop_at,
             stop_cancels=stop_cancels,
+            median_after=median_after,
         ),
     )
 
@@ -607,7 +609,8 @@ def get_sweep(sweep_id: int) -> Call[answers.SweepInFull]:
 def list_sweep_members(
     sweep_id: int,
     *,
-    state: Literal["pending", "active", "succeeded", "failed", "cancelled", "skipped"] | None = None,
+    state: Literal["pending", "active", "succeeded", "failed", "cancelled", "stopped", "skipped"]
+    | None = None,
     after: int | None = None,
     page_size: int | None = None,
 ) -> Pages[answers.SweepMember]:
@@ -629,7 +632,8 @@ def list_sweep_members_file(
     sweep_id: int,
     *,
     format: Literal["csv"],
-    state: Literal["pending", "active", "succeeded", "failed", "cancelled", "skipped"] | None = None,
+    state: Literal["pending", "active", "succeeded", "failed", "cancelled", "stopped", "skipped"]
+    | None = None,
     after: int | None = None,
     limit: int | None = None,
 ) -> Call[bytes]:

@@ -164,7 +164,8 @@ def _parameters(new: schemas.SweepParameters) -> Parameters:
 
 def show(sweep: Sweep) -> dict[str, Any]:
     same = (
-        "id", "name", "state", "size", "counts", "at_once", "metric", "goal", "stop_at", "stop_cancels", "stopped_by",
+        "id", "name", "state", "size", "counts", "at_once", "metric", "goal", "stop_at", "stop_cancels", "median_after",
+        "stopped_by",
         "trouble", "created_at", "ended_at",
     )  # fmt: skip
     return {name: getattr(sweep, name) for name in same} | {
@@ -183,5 +184,5 @@ def show_in_full(sweep: Sweep) -> dict[str, Any]:
 
 
 def show_member(member: SweepMember, cause: str = "") -> dict[str, Any]:
-    same = ("index", "state", "parameters", "metrics", "attempts", "job_id")
+    same = ("index", "state", "parameters", "metrics", "attempts", "job_id", "outdone_at")
     return {name: getattr(member, name) for name in same} | {"cause": cause}

@@ -23,7 +23,7 @@ EXAMPLE: dict[str, Any] = {
 }
 # scheduling/sweeps/parameters.py checks the content of parameters.
 SweepState = Literal["running", "finished", "stopped", "cancelled"]
-MemberState = Literal["pending", "active", "succeeded", "failed", "cancelled", "skipped"]
+MemberState = Literal["pending", "active", "succeeded", "failed", "cancelled", "stopped", "skipped"]
 
 
 class SweepParameters(Schema):
@@ -82,10 +82,17 @@ class NewSweep(NewJob):
     )
     goal: Literal["min", "max"] = Field("min", description="Whether lower or higher values are better.")
     stop_at: Number | None = Field(
-        None, description="The sweep stops once a member has this value of the metric or a better one."
+        None,
+        description="The whole sweep stops once a member that runs or has succeeded has this value of the metric or a "
+        "better one.",
     )
     stop_cancels: Flag = Field(
-        False, description="Whether members that wait or run are cancelled when the sweep stops."
+        False, description="Whether the other members that wait or run are cancelled when the sweep stops."
+    )
+    median_after: Whole | None = Field(
+        None,
+        description="From this training step on, a running member stops early if its metric is worse than the median "
+        "of the others at the same step; null for no early stop.",
     )
 
 
@@ -98,6 +105,9 @@ class SweepMember(Schema):
     metrics: dict[str, float] = Field(description="Last values that the latest job printed, after its end.")
     attempts: int = Field(description="Number of jobs that were submitted for the member.")
     job_id: int | None
+    outdone_at: float | None = Field(
+        description="Step at which the member was worse than the median of the others, so that it stopped early."
+    )
     cause: str = Field(
         description="In one line why the latest job failed; empty for members that did not fail."
     )
@@ -119,6 +129,7 @@ class Sweep(Schema):
     goal: str
     stop_at: float | None
     stop_cancels: bool
+    median_after: int | None
     stopped_by: int | None = Field(description="Index of the member that met the stop rule.")
     trouble: str = Field(
         description="Why members cannot be submitted at present; empty if nothing prevents it."

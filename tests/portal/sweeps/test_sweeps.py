@@ -51,6 +51,7 @@ def posted(**changes: object) -> dict[str, object]:
     swept = {
         "kind": "grid", "parameters": "lr = 0.1, 0.01\r\nopt = adam, sgd", "count": "", "seed": "7", "at_once": "3",
         "metric": "loss", "goal": "min", "stop_at": "0.5", "stop_cancels": "on",
+        "median_after": "100",
     }  # fmt: skip
     rest = {"yaml": yaml, "agreed": digest(yaml), "request_key": "k1", "do": "submit", "page": "sweep"}
     return texts | swept | rest | changes
@@ -97,6 +98,10 @@ def test_a_right_form_becomes_a_sweep(scene: Scene, bob: Client) -> None:
     assert (response.status_code, response["Location"]) == (302, f"/sweeps/{made.pk}/")
     assert (made.owner, made.tenant, made.name) == (scene.people.bob, scene.people.astro, "tune")
     assert (made.at_once, made.metric, made.stop_at, made.stop_cancels) == (3, "loss", 0.5, True)
+    assert made.median_after == 100
+    assert 'value="100"' in bob.get(f"/sweeps/new/?clone={made.pk}").content.decode()
+    rules = text_of_page(bob.get(f"/sweeps/{made.pk}/"))
+    assert "from step 100 on, if loss is worse than the median of the others" in rules
     assert list(made.members.values_list("parameters", flat=True)) == [
         {"lr": lr, "opt": opt} for lr in (0.1, 0.01) for opt in ("adam", "sgd")
     ]
@@ -116,6 +121,9 @@ def test_a_right_form_becomes_a_sweep(scene: Scene, bob: Client) -> None:
         ({"at_once": "many"}, "at_once", "whole number"),
         ({"stop_at": "low"}, "stop_at", "number"),
         ({"metric": "", "stop_at": "1"}, "metric", "must be set"),
+        ({"metric": "", "stop_at": "", "median_after": "5"}, "metric", "must be set"),
+        ({"median_after": "-1"}, "median_after", "whole number"),
+        ({"median_after": "soon"}, "median_after", "whole number"),
         ({"variables": "lr=1"}, "variables", "must not contain lr"),
     ],
 )
@@ -310,7 +318,7 @@ def test_the_page_says_why_members_wait_what_they_cost_and_why_others_failed(
     assert len(set(counts)) == 1, counts
     html = text_of_page(bob.get(page))
     assert "1 submitted member waits" in html
-    assert "Why it failed" in html
+    assert "Why it ended" in html
     assert 'small">RuntimeError: &lt;boom&gt;</td>' in html
     assert "memory ran out" in html
     assert "Stopped: the time limit of the job is 2 h" in html

@@ -124,6 +124,8 @@ def test_users_sweep_only_for_their_own_teams(lab: World, who: str) -> None:
         ({"metric": "a b"}, "metric"),
         ({"stop_at": 1.0}, "metric"),
         ({"metric": "loss", "stop_at": float("nan")}, "stop_at"),
+        ({"median_after": 5}, "metric"),
+        ({"metric": "loss", "median_after": -1}, "median_after"),
         ({"goal": "best"}, "goal"),
         ({"parameters": array(0)}, "count"),
         ({"spec": spec(generations=["K80"])}, "generations"),

@@ -30,7 +30,7 @@ from fairlot_client.cli.spec import PAIR, job_options
 
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 WORDS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
-STATES = ["pending", "active", "succeeded", "failed", "cancelled", "skipped"]
+STATES = ["pending", "active", "succeeded", "failed", "cancelled", "stopped", "skipped"]
 COLUMNS: list[Column] = [
     ("ID", "id"), ("NAME", "name"), ("STATE", "state"), ("MEMBERS", "size"),
     ("COUNTS", lambda one: counted(one["counts"])), ("TEAM", "team"), ("OWNER", "owner"),
@@ -40,6 +40,7 @@ FIELDS: list[Column] = [
     ("id", "id"), ("name", "name"), ("state", "state"), ("members", "size"),
     ("counts", lambda one: counted(one["counts"])), ("team", "team"), ("owner", "owner"), ("cluster", "cluster"),
     ("parameters", lambda one: ", ".join(one["names"])), ("metric", "metric"), ("stops at", "stop_at"),
+    ("median after", "median_after"),
     ("best", lambda one: one["best"] and described(one["best"])), ("trouble", "trouble"),
     ("created", when("created_at")), ("ended", when("ended_at")),
 ]  # fmt: skip
@@ -86,7 +87,18 @@ def sweep() -> None:
 @click.option("--metric", help="Metric that the programs print as name=value.")
 @click.option("--goal", type=click.Choice(["min", "max"]), help="Whether lower or higher values are better.")
 @click.option(
-    "--stop-at", type=float, help="Stop once a member has this value of the metric, or a better one."
+    "--stop-at",
+    type=float,
+    help="Stop the whole sweep once a member has this value of the metric, or a better one.",
+)
+@click.option(
+    "--stop-cancels", is_flag=True, help="With --stop-at, cancel the other members that wait or run then."
+)
+@click.option(
+    "--median-after",
+    type=int,
+    metavar="STEP",
+    help="From this step on, stop each member whose metric is worse than the median of the others at the same step.",
 )
 @click.option(
     "--check",
@@ -106,7 +118,8 @@ def create(
     \b
     fairlot sweep create --grid lr=0.1,0.01 --grid depth=2,4 -- python train.py --lr {lr} --depth {depth}
     """
-    rules = {name: options.pop(name) for name in ("at_once", "metric", "goal", "stop_at")}
+    rules = {name: options.pop(name) for name in ("at_once", "metric", "goal", "stop_at", "median_after")}
+    rules["stop_cancels"] = options.pop("stop_cancels") or None
     described = {name: options.pop(name) for name in ("grid", "random", "rows", "count", "seed")}
     parameters = parameters_of(**described)
     spec, place = spec_with_code(app, file=file, command=command, options=options, uploads=not check)
