@@ -66,7 +66,7 @@ class PipelineForm(Form):
         rows=24,
         is_code=True,
         css="code",
-        help_text="Each step has the fields of a job, and needs: the steps that must end before it.",
+        help_text="Each step has the fields of a job, at least one GPU, and needs: the steps that must end before it.",
     )
     request_key = Text("Request", required=False, widget=HiddenInput)
 

@@ -432,6 +432,7 @@ ACCEPTED_INSIDE = {
     "roles.memory": "an amount per worker, such as 64Gi",
     "roles.ends_job": "true or false",
 }
+NO_GPU = "each job holds a GPU, so do work that needs none in the command of another step, or in a role with 0 GPUs"
 # Pydantic's errors about a value's type. Their messages quote the value, because 010, yes and 1:30 are easily misread.
 OF_TYPES = {"int_type", "int_from_float", "float_type", "finite_number", "bool_type", "string_type"}
 
@@ -455,6 +456,8 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
         if item["type"] == "string_type" and isinstance(item["input"], bool | int | float):
             # because YAML reads 1.10 and 007 as numbers and would show them differently
             problem += "; put what you wrote in quotes"
+        if field == "gpus_per_worker" and item["input"] in (0, "0"):
+            problem += f"; {NO_GPU}"
         problems.setdefault(".".join((field, *inside)), problem)
     return problems
 

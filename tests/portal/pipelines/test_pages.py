@@ -72,6 +72,7 @@ def test_a_right_form_becomes_a_pipeline(scene: Scene, bob: Client) -> None:
         ({"yaml": "a: ["}, "The YAML cannot be read"),
         ({"yaml": "steps: {a: {comand: x}}\nname: x"}, "<code>steps.a.comand</code>: is not"),
         ({"yaml": WRITTEN.replace("go}", "go, workers: 0}", 1)}, "<code>steps.a.workers</code>: must be"),
+        ({"yaml": WRITTEN.replace("go}", "go, gpus_per_worker: 0}", 1)}, "in a role with 0 GPUs"),
         ({"team": 10**6}, "Choose an option"),
     ],
 )

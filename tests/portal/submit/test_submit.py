@@ -170,6 +170,7 @@ def test_submitting_twice_makes_one_job(bob: Client) -> None:
         ("workers", "two", "a whole number from 1 to 4096"),
         ("workers", "0", "a whole number from 1 to 4096"),
         ("gpus_per_worker", "65", "a whole number from 1 to 64"),
+        ("gpus_per_worker", "0", "in the command of another step, or in a role with 0 GPUs"),
         ("variables", "NOEQUALS", "one KEY=VALUE on each line"),
         ("variables", "RANK=1", "set by Fairlot itself"),
         ("checkpoint_grace_seconds", "-1", "a number of seconds from 0 to 3600"),
