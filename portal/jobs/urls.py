@@ -2,7 +2,7 @@ from django.urls import path
 
 from portal.jobs import bill, editing, file_views, log_views, metrics, selection, storage, views
 from portal.jobs.columns import COLUMNS
-from portal.jobs.filters import PARAMETERS
+from portal.jobs.filters import PARAMETERS, JobFilter
 from portal.lists.choices import columns_view
 from portal.lists.views import view_pages
 
@@ -10,7 +10,7 @@ urlpatterns = [
     path("jobs/", views.jobs, name="jobs"),
     path("jobs/selected/", selection.selected, name="jobs_selected"),
     path("jobs/columns/", columns_view("jobs", COLUMNS), name="jobs_columns"),
-    *view_pages("jobs", "jobs", PARAMETERS),
+    *view_pages("jobs", "jobs", PARAMETERS, COLUMNS, lambda query: JobFilter.read(query).chips()),
     path("jobs/<int:pk>/", views.job, name="job"),
     path("jobs/<int:pk>/edit/", editing.edit, name="job_edit"),
     path("jobs/<int:pk>/log/", log_views.log, name="job_log"),

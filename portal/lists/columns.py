@@ -51,6 +51,11 @@ class Columns:
     def find(self, key: str) -> Column | None:
         return self.known.get(key) or (self.derive(key) if len(key) <= LONGEST_COLUMN else None)
 
+    def label_of(self, key: str) -> str:
+        """Returns the heading of a column; the key itself if there is no such column."""
+        column = self.find(key)
+        return column.label if column else key
+
     def sorts_by(self, sort: str) -> bool:
         """Returns whether `sort` names a column that sorts, with a leading "-" for descending order."""
         column = self.find(sort.removeprefix("-"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ from portal.forms.form import Form
 from portal.forms.posting import act_on, show, tell
 from portal.fragments import wanted_part
 from portal.lists.choices import Choices, choice_of
+from portal.lists.columns import Columns
+from portal.lists.facets import Chip
 from portal.lists.saved import (
     ALL,
     address_of,
@@ -94,19 +96,49 @@ def opened(request: UserRequest, name: str, parameters: Collection[str], choice:
     return found
 
 
-def view_pages(name: str, title: str, parameters: Collection[str]) -> list[Any]:
+def view_pages(
+    name: str,
+    title: str,
+    parameters: Collection[str],
+    columns: Columns,
+    chips: Callable[[QueryDict], Sequence[Chip]],
+) -> list[Any]:
     """Returns the URLs of the pages for the views of the list with the URL name `name`.
 
-    `title` is the list in words, such as "jobs". `parameters` are what a view keeps of the list's address.
+    - `title`: the list in words, such as "jobs".
+    - `parameters`: what a view keeps of the list's address.
+    - `chips`: returns a chip for each value in the address that narrows the list.
     """
+    pages = _views(name, title, parameters, lambda query: _in_words(query, columns, chips))
     return [
-        path(f"{title}/views/", _views(name, title, parameters), name=f"{name}_views"),
+        path(f"{title}/views/", pages, name=f"{name}_views"),
         path(f"{title}/views/<int:pk>/remove/", _remove(name), name=f"{name}_view_remove"),
         path(f"{title}/views/default/", _default(name), name=f"{name}_view_default"),
     ]
 
 
-def _views(name: str, title: str, parameters: Collection[str]) -> Callable[..., HttpResponse]:
+def _in_words(
+    query: QueryDict, columns: Columns, chips: Callable[[QueryDict], Sequence[Chip]]
+) -> list[tuple[str, str]]:
+    """Returns what a view of this address would keep, as pairs of a title and words."""
+    found = [(chip.title, chip.label) for chip in chips(query)]
+    sort = query.get("sort", "")
+    if sort and columns.sorts_by(sort):
+        direction = "descending" if sort.startswith("-") else "ascending"
+        found.append(("Order", f"{columns.label_of(sort.removeprefix('-'))}, {direction}"))
+    if group := query.get("group"):
+        found.append(("Groups", columns.label_of(group)))
+    if shown := query.get("columns"):
+        found.append(("Columns", ", ".join(map(columns.label_of, columns.chosen(shown)))))
+    return [*found, ("Counts", "shown")] if query.get("facets") else found
+
+
+def _views(
+    name: str,
+    title: str,
+    parameters: Collection[str],
+    in_words: Callable[[QueryDict], list[tuple[str, str]]],
+) -> Callable[..., HttpResponse]:
     @require_http_methods(["GET", "HEAD", "POST"])
     def views(request: UserRequest) -> HttpResponse:
         """Lists the views that the user may open. A POST saves the state of the list in the address as a view."""
@@ -133,7 +165,7 @@ def _views(name: str, title: str, parameters: Collection[str]) -> Callable[..., 
             "title": title,
             "list": reverse(name),
             "query": query,
-            "words": [(key, ", ".join(values)) for key, values in QueryDict(query).lists()],
+            "words": in_words(QueryDict(query)),
             "default": choice_of(request.user, name).default_view,
             "default_address": reverse(f"{name}_view_default"),
             "rows": [

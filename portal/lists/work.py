@@ -74,7 +74,13 @@ class WorkList(Generic[M]):
         return [
             path(f"{self.name}/", self._view(), name=self.name),
             path(f"{self.name}/columns/", columns_view(self.name, self.columns), name=f"{self.name}_columns"),
-            *view_pages(self.name, self.name, PARAMETERS),
+            *view_pages(
+                self.name,
+                self.name,
+                PARAMETERS,
+                self.columns,
+                lambda query: WorkFilter.read(query, self).chips(self),
+            ),
         ]
 
     def _view(self) -> Callable[[UserRequest], HttpResponse]:

@@ -78,13 +78,15 @@ def keep_form(
     if draft.upload_problem:  # the files were refused, and the user must know
         return page(draft.with_problems(SpecError({"code": draft.upload_problem})))
     content = content_of(draft) | dict(more or {})
+    fields = content["fields"]
     return keep(
         request,
         kind,
-        name=content["fields"]["name"],
+        # A draft without a name is recognised by how its command begins.
+        name=fields["name"].strip() or fields["command"].strip().partition("\n")[0],
         request_key=draft.request_key,
         content=content,
-        upload=content["fields"]["code_upload"],
+        upload=fields["code_upload"],
         page=lambda why: page(draft.settle().with_problems(SpecError({"": why}))),
     )
 

@@ -97,10 +97,14 @@ EDITED_FIELDS = {
 
 def _edited(parameters: Parameters) -> str:
     changes = [
-        f"{EDITED_FIELDS.get(name, name)} from {_value(before)} to {_value(after)}"
+        f"{EDITED_FIELDS.get(name, name)} from {_edit_of(name, before)} to {_edit_of(name, after)}"
         for name, before, after in parameters["changes"]
     ]
     return f"{parameters['user']} changed {', and '.join(changes)}"
+
+
+def _edit_of(name: str, value: Any) -> str:
+    return "any" if name == "generations" and not value else _value(value)
 
 
 def _value(value: Any) -> str:

@@ -277,8 +277,8 @@ class Explainer:
             case Reason.SHARE_IN_USE:
                 gpus, gpu_types = _wants(job), self._kinds(job)
                 return (
-                    f"The job needs {gpus} ({gpu_types}). Other jobs go first, because their owners"
-                    f" are owed more GPU time.{self._owed(job)}{self._held_by_own(job)}"
+                    f"The job needs {gpus} ({gpu_types}). Other jobs, running or waiting, go first, because their"
+                    f" owners are owed more GPU time.{self._owed(job)}{self._held_by_own(job)}"
                 )
             case Reason.OWN_JOBS_AHEAD:
                 return f"{_go_first(*self._ahead(job))}.{self._owed(job)}{self._held_by_own(job)}"

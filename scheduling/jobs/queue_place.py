@@ -74,7 +74,8 @@ class QueuePlace:
         places = f"{self.position} of {counted(self.of, 'waiting job')} that can use these GPU types"
         if self.of == 1:
             return "No other waiting job can use these GPU types."
-        return f"Place {places}; {self.team_position} of {self.team_of} of {self.team}."
+        first = " No waiting job is ahead of it." if self.position == 1 else ""
+        return f"Place {places}; {self.team_position} of {self.team_of} of {self.team}.{first}"
 
     @property
     def _next_turn(self) -> str:

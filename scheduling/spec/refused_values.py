@@ -8,7 +8,7 @@ from pydantic_core import ErrorDetails
 
 # By list of a spec, what one of its items is.
 ITEMS = {"roles": "role", "volumes": "volume", "secret_files": "secret", "generations": "GPU type",
-         "exit_codes": "exit code"}  # fmt: skip
+         "exit_codes": "entry"}  # fmt: skip
 LONGEST = 120  # characters of a key that messages quote at most
 
 

@@ -42,7 +42,7 @@ class NotYaml(ValueError):
     contains it too."""
 
     def __init__(self, why: str, where: str = "") -> None:
-        super().__init__(f"the YAML cannot be read{where}: {why}")
+        super().__init__(f"cannot be read{where}: {why}")
         self.where = where
 
 

@@ -43,13 +43,28 @@ function dropped(event) {
   place.toggleAttribute("data-over", event.type === "dragover");
   if (event.type !== "drop") return;
   const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.());
-  const hasFolder = entries.some((entry) => entry?.isDirectory);
-  const refusal = place.querySelector("[data-no-folders]");
-  refusal.textContent = hasFolder ? refusal.dataset.noFolders : "";
-  if (hasFolder) return;
+  if (entries.some((entry) => entry?.isDirectory)) return refuse(place, "folder");
   const field = document.getElementById(place.dataset.drops);
   field.files = event.dataTransfer.files;
   field.dispatchEvent(new Event("change", { bubbles: true }));
+}
+
+// Files that are too large are not sent: the server would refuse the whole form with them.
+function chosen(event) {
+  const { target } = event;
+  const place = target.type === "file" && target.closest("[data-drops]");
+  if (!place) return;
+  const bytes = [...target.files].reduce((sum, file) => sum + file.size, 0);
+  const isLarge = bytes > Number(place.querySelector("[data-files-refused]").dataset.most);
+  refuse(place, isLarge ? "large" : "");
+  if (!isLarge) return;
+  event.stopPropagation();
+  target.value = "";
+}
+
+function refuse(place, why) {
+  const refusal = place.querySelector("[data-files-refused]");
+  refusal.textContent = refusal.dataset[why] ?? "";
 }
 
 // What is entered after a request was sent is newer than its answer: the parts that the answer replaces take it over.
@@ -149,6 +164,7 @@ if (form) {
   form.addEventListener("htmx:before:swap", takeOver);
   form.addEventListener("htmx:after:swap", converted);
   for (const name of ["dragover", "dragleave", "drop"]) form.addEventListener(name, dropped);
+  form.addEventListener("change", chosen, true);
   // A chosen file is sent by its own request.
   form.addEventListener("input", (event) => event.target.type === "file" && event.stopPropagation(), true);
   form.addEventListener("input", sideOf);

@@ -217,10 +217,17 @@ def test_a_user_brings_a_script_and_gets_its_result(people: People, tmp_path: Pa
     page.route(
         "**/*from=form", lambda route: uploads.append(route) if is_upload(route) else route.continue_()
     )
+    files, code = (
+        page.get_by_label("Files, or one archive"),
+        page.get_by_role("group", name="Code", exact=True),
+    )
+    files.set_input_files(
+        {"name": "big.bin", "mimeType": "application/octet-stream", "buffer": bytes(9 << 20)}
+    )
+    expect(code.get_by_role("alert")).to_contain_text("these files are larger than 8.0\xa0MB")
+    expect(files).to_have_value("")
     with page.expect_request(lambda request: "multipart" in request.headers.get("content-type", "")):
-        page.get_by_label("Files, or one archive").set_input_files(
-            {"name": "hello.py", "mimeType": "text/x-python", "buffer": SCRIPT}
-        )
+        files.set_input_files({"name": "hello.py", "mimeType": "text/x-python", "buffer": SCRIPT})
     # What is typed while the upload is under way neither stops it nor is lost.
     page.get_by_text("Python packages").click()
     page.get_by_label("Requirements").fill("humanize")

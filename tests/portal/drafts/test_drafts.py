@@ -60,6 +60,11 @@ def test_scripts_get_only_the_line_that_says_whether_the_form_is_kept(scene: Sce
     assert (shown.status_code, shown.context["draft"].fields.command) == (422, "go")
 
 
+def test_a_draft_without_a_name_is_called_by_its_command(scene: Scene, bob: Client) -> None:
+    bob.post("/submit/", posted(scene, Fields(name=" ", command="python train.py\necho done")))
+    assert str(Draft.objects.get()) == "python train.py"
+
+
 def test_a_draft_that_was_kept_beside_its_submit_leads_to_the_job(scene: Scene, bob: Client) -> None:
     bob.post("/submit/", posted(scene, Fields(name="later", command="go")))
     job = scene.waiting

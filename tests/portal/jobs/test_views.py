@@ -37,6 +37,11 @@ def menu(browser: Client) -> dict[str, str]:
 def test_a_view_keeps_the_state_of_the_list_and_opens_it_again(scene: Scene, browser_of) -> None:
     bob = browser_of(scene.people.bob)
     state = "state=waiting&label=a&label=b%3Dc&sort=-gpus&columns=name,gpus"
+    asked = bob.get(f"{VIEWS}?{state}&facets=1&group=owner&page=3").context["words"]
+    assert asked == [
+        ("State", "Waiting"), ("Label", "a"), ("Label", "b=c"), ("Order", "GPUs, descending"), ("Groups", "Owner"),
+        ("Columns", "Job, GPUs"), ("Counts", "shown"),
+    ]  # fmt: skip
     answer = save(bob, "Large ones", f"{state}&page=3&moon=1&q=")
     view = SavedView.objects.get()
     assert (view.query, view.owner, view.tenant) == (state, scene.people.bob, None)
