@@ -47,7 +47,7 @@ def test_a_change_is_in_the_history_and_in_the_audit_trail(lab: World) -> None:
     assert dict(job.labels.values_list("key", "value")) == {"run": ""}
     [event] = job.events.filter(kind=EDITED)
     assert text_of(event) == (
-        "alice changed the GPU types from none to V100, and the priority from 3 to 5, and the labels from"
+        "alice changed the GPU types from any to V100, and the priority from 3 to 5, and the labels from"
         " project=apollo to run, and the hours from the submit to the deadline from none to 48"
     )
     noted = AuditEvent.objects.get(verb="job.edit")
