@@ -17,6 +17,7 @@ TASKS: dict[str, tuple[str, ...]] = {
         "scheduling.tasks.end_overlong_jobs",
         "scheduling.tasks.announce_waits",
         "scheduling.tasks.measure_use",
+        "scheduling.tasks.read_last_output",
         "scheduling.tasks.read_output",
         "scheduling.tasks.reconcile_all",
         "scheduling.tasks.run_due_operations",

@@ -268,6 +268,13 @@ def read_output() -> None:
         run_each(clusters, partial(_read_metrics, read))
 
 
+@shared_task
+def read_last_output(cluster_id: int, jobs: list[int]) -> None:
+    """Reads the last metrics of jobs that have just ended."""
+    for read in (output_metrics.read_output, event_metrics.read_events):
+        read(cluster_id=cluster_id, seconds=READ_SECONDS, jobs=jobs)
+
+
 def _read_metrics(read: Callable[..., int], cluster_id: int) -> None:
     read(cluster_id=cluster_id, seconds=READ_SECONDS)
 

@@ -41,7 +41,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "job_log": ("fairlot logs -f {pk}", "fairlot logs --all {pk}", "fairlot logs --grep TEXT -C 3 {pk}"),
     "job_events": ("fairlot events {pk}",),
-    "job_metrics": ("fairlot metrics {pk}", "fairlot metrics {pk} --points 500 -o json"),
+    "job_metrics": (
+        "fairlot metrics {pk}",
+        "fairlot metrics {pk} --by-step",
+        "fairlot metrics {pk} --points 500 -o json",
+    ),
     "jobs_views": ("fairlot view list",),
     "job_edit": ("fairlot edit {pk} --priority 10", "fairlot edit {pk} --time-limit 3h"),
     "job_files": (

@@ -6,6 +6,7 @@ If the broker is unavailable, no message is sent. Celery beat requests the same 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Any
 
 from celery import current_app
@@ -106,6 +107,11 @@ def wake_sweep(sweep_id: int) -> None:
 def wake_pipeline(pipeline_id: int) -> None:
     """Asks a worker, after commit, to submit the steps of a pipeline whose turn it is."""
     _after_commit("scheduling.tasks.step_pipeline", pipeline_id)
+
+
+def wake_output(cluster_id: int, jobs: Collection[int]) -> None:
+    """Asks a worker, after commit, to read the last metrics of jobs of the cluster that have ended."""
+    _after_commit("scheduling.tasks.read_last_output", cluster_id, sorted(jobs))
 
 
 def wake_notifications() -> None:

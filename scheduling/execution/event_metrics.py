@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from accounting.core.clock import now_from_database
 from scheduling.backends.base import Backend, BackendError, FileKind, FilesElsewhere
 from scheduling.backends.summaries import WINDOW, Summary, is_usable, merged, of_value
 from scheduling.clusters.backend_factory import backend_for
+from scheduling.core import pubsub
 from scheduling.execution.output_metrics import LATENESS, Turn, is_due, turns_of
 from scheduling.metrics.event_files import Damaged, Scalar, read_part
 from scheduling.metrics.recording import Report, count_left_out, lock_streams, store
@@ -55,10 +57,11 @@ class _Read:
         self.left_out[word] = self.left_out.get(word, 0) + count
 
 
-def read_events(*, cluster_id: int, seconds: float) -> int:
+def read_events(*, cluster_id: int, seconds: float, jobs: Collection[int] | None = None) -> int:
     """Reads what the jobs of a cluster have written since the last call. Returns the number of jobs that were read.
 
-    Begins no other job after `seconds`. Does nothing on clusters whose files Fairlot cannot read.
+    Reads only `jobs` unless that is None. Begins no other job after `seconds`. Does nothing on clusters whose files
+    Fairlot cannot read.
     """
     cluster = Cluster.objects.get(pk=cluster_id)
     if cluster.backend != Cluster.Backend.LOCAL:
@@ -69,7 +72,7 @@ def read_events(*, cluster_id: int, seconds: float) -> int:
         logger.warning("the files of %s cannot be read: %s", cluster, error)
         return 0
     now, begun, read = now_from_database(), time.monotonic(), 0
-    turns = turns_of(cluster_id, now)
+    turns = turns_of(cluster_id, now, jobs)
     known = {one.job_id: one for one in MetricStream.objects.filter(source=EVENTS, job__in=list(turns))}
     long_ago = now - timedelta(days=1)
     due = []
@@ -210,4 +213,6 @@ def _store(found: _Read, now: datetime) -> None:
     is_overdue = found.turn.ended_at is not None and now - found.turn.ended_at > LATENESS
     stream.is_complete = job.has_ended and (found.is_whole or is_overdue)
     stream.read_at = now
+    if job.has_ended and reports:
+        pubsub.publish(f"job:{job.pk}")
     store(streams, reports, {job.pk: found.by_step} if found.by_step.passes else {})

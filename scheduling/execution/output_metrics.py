@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from scheduling.backends.base import Backend, BackendError
 from scheduling.backends.logtimes import Times
 from scheduling.backends.summaries import WINDOW, of_value
 from scheduling.clusters.backend_factory import backend_for
+from scheduling.core import pubsub
 from scheduling.metrics.printed import Line, sum_up, whole_lines
 from scheduling.metrics.recording import Report, lock_streams, store
 from scheduling.metrics.reported import Reported
@@ -63,10 +64,11 @@ class _Read:
     is_complete: bool
 
 
-def read_output(*, cluster_id: int, seconds: float) -> int:
+def read_output(*, cluster_id: int, seconds: float, jobs: Collection[int] | None = None) -> int:
     """Reads what the jobs of a cluster have printed since the last call. Returns the number of jobs that were read.
 
-    Begins no other job after `seconds`. The next call begins with the jobs that were not read for the longest time.
+    Reads only `jobs` unless that is None. Begins no other job after `seconds`. The next call begins with the jobs that
+    were not read for the longest time.
     """
     cluster = Cluster.objects.get(pk=cluster_id)
     try:
@@ -75,7 +77,7 @@ def read_output(*, cluster_id: int, seconds: float) -> int:
         logger.warning("the logs of %s cannot be read: %s", cluster, error)
         return 0
     now = now_from_database()
-    turns = turns_of(cluster_id, now)
+    turns = turns_of(cluster_id, now, jobs)
     known = {
         stream.job_id: stream for stream in MetricStream.objects.filter(source=OUTPUT, job__in=list(turns))
     }
@@ -97,9 +99,11 @@ def read_output(*, cluster_id: int, seconds: float) -> int:
     return read
 
 
-def turns_of(cluster_id: int, now: datetime) -> dict[int, Turn]:
-    """Returns the jobs that have run in the last time, by their ids."""
+def turns_of(cluster_id: int, now: datetime, jobs: Collection[int] | None = None) -> dict[int, Turn]:
+    """Returns the jobs that have run in the last time, by their ids: all of the cluster, or some."""
     lately = Q(state__in=Lease.HOLDING) | Q(held_until__gt=now - LOOKED_BACK)
+    if jobs is not None:
+        lately &= Q(job__in=jobs)
     leases = Lease.objects.filter(lately, cluster=cluster_id, running_from__isnull=False)
     ends = leases.order_by().values("job").annotate(attempt=Max("epoch"))
     attempts: dict[int, int] = dict(ends.values_list("job", "attempt"))
@@ -208,6 +212,10 @@ def _store(found: list[_Read], now: datetime, *, with_steps: bool) -> None:
         reports += [
             replace(report, at=max(report.at, earliest)) if earliest else report for report in one.reports
         ]
+    ended = {one.turn.job.pk for one in found if one.reports and one.turn.job.has_ended}
+    pubsub.publish(
+        *(f"job:{job}" for job in ended & streams.keys())
+    )  # open pages refresh no more by themselves
     store(streams, reports, {one.turn.job.pk: one.by_step for one in found if one.turn.job.pk in streams})
     if speeds:
         store(lock_streams(MetricStream.Source.MACHINE, {speed.job_id for speed in speeds}), speeds)

@@ -9,7 +9,7 @@ from accounting.core.bulk import insert_rows, update_rows
 from accounting.notifications.events import announce_all
 from scheduling.core import pubsub
 from scheduling.core.announcing import events_of_ends
-from scheduling.core.enqueue import wake_pipeline, wake_service, wake_sweep
+from scheduling.core.enqueue import wake_output, wake_pipeline, wake_service, wake_sweep
 from scheduling.core.event_texts import sentence_of
 from scheduling.leases.lifecycle import Event, next_state
 from scheduling.models import Job, JobEvent
@@ -92,6 +92,8 @@ class History:
             wake_sweep(sweep_id)
         for pipeline_id in {job.pipeline_id for job in self._jobs.values() if job.pipeline_id}:
             wake_pipeline(pipeline_id)
+        for cluster_id in {job.cluster_id for job, _ in self._ended}:
+            wake_output(cluster_id, {job.pk for job, _ in self._ended if job.cluster_id == cluster_id})
         for job in self._jobs.values():
             topics |= {
                 f"job:{job.pk}": None,

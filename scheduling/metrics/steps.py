@@ -110,14 +110,13 @@ def _on_axis(
     is_thinned = any(
         Kept.restored(one).width for stream in streams for one in stream.by_step["kept"].values()
     ) or any(len(some) > most for stream in streams for some in points[stream.pk].values())
-    times = {
-        value.at: step
-        for stream in own
-        for some in points[stream.pk].values()
-        for step, value in some.items()
-    }
+    times: dict[float, float] = {}  # when each step was reported
+    for stream in own:
+        for some in points[stream.pk].values():
+            times |= {step: value.at for step, value in some.items()}
     if not own:
-        times = {value.at: value.value for one in streams for value in points[one.pk].get(name, {}).values()}
+        for stream in streams:
+            times |= {one.value: one.at for one in points[stream.pk].get(name, {}).values()}
     timeline = _Timeline(times)
     series = []
     for stream in streams:
@@ -141,14 +140,16 @@ def _on_axis(
         over=name,
         series=[one for one in series if one.points],
         is_thinned=is_thinned,
-        step_times={step: datetime.fromtimestamp(at, UTC) for at, step in sorted(times.items())},
+        step_times={step: datetime.fromtimestamp(at, UTC) for step, at in times.items()},
     )
 
 
 class _Timeline:
     """When a program reported its steps."""
 
-    def __init__(self, steps: Mapping[float, float]) -> None:
+    def __init__(self, times: Mapping[float, float]) -> None:
+        """Takes the time of each step. Of several steps at one time, the last one counts."""
+        steps = {at: step for step, at in sorted(times.items())}
         self._times = sorted(steps)
         self._steps = [steps[at] for at in self._times]
 

@@ -9,7 +9,7 @@ import pytest
 
 from fairlot_client.cli.commands.metrics import sparkline
 from scheduling.models import MetricStream
-from tests.portal.jobs.test_metrics import record
+from tests.portal.jobs.test_metrics import print_lines, record
 from tests.portal.scene import Scene
 
 
@@ -30,6 +30,25 @@ def test_the_metrics_of_a_job_are_shown_as_a_table_and_as_points(scene: Scene, f
         ("loss", "", ""), ("gpu_memory", "v100-0/0", "bytes"),
     ]  # fmt: skip
     assert fairlot(scene.people.charlie, "metrics", scene.job.pk).exit_code == 4
+
+
+def test_metrics_are_shown_by_step_too(scene: Scene, fairlot, client_of) -> None:
+    bob = scene.people.bob
+    print_lines(scene.job, [f"epoch={epoch} loss={4 - epoch}" for epoch in range(4)])
+    shown = fairlot(bob, "metrics", scene.job.pk, "--by-step")
+    assert shown.exit_code == 0, shown.output
+    assert "OVER EPOCH" in shown.stdout
+    assert "█▆▃▁" in shown.stdout
+    shown = fairlot(bob, "metrics", scene.job.pk, "--by-step", "--points", 3, "-o", "json")
+    [loss] = json.loads(shown.stdout)
+    assert [(point["step"], point["last"]) for point in loss["points"]] == [(0, 4), (2, 2), (3, 1)]
+    client = client_of(bob)
+    found = client.get_job_metrics(scene.job.pk, by="step")
+    assert (found["axis"], found["seconds"], len(found["series"][0]["points"])) == ("epoch", 0, 4)
+    assert client.get_job_metrics(scene.job.pk, by="step", from_="2100-01-01T00:00:00Z")["series"] == []
+    assert client.get_job_metrics(scene.job.pk)["axis"] == "time"
+    shown = fairlot(bob, "metrics", scene.waiting.pk, "--by-step")
+    assert "The program reports no steps." in shown.output
 
 
 @pytest.mark.parametrize("year", [1, 9999])

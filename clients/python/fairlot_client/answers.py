@@ -750,9 +750,10 @@ class JobInFull(TypedDict):
 
 
 class JobMetrics(TypedDict):
-    """The metrics of a job. All series have the same windows of `seconds`."""
+    """The metrics of a job. All series have the same windows of `seconds`, or points by step."""
 
     job: int
+    axis: str
     seconds: int
     series: list[MetricSeries]
     left_out: dict[str, int]
@@ -893,9 +894,11 @@ class Membership(TypedDict):
 
 
 class MetricPoint(TypedDict):
-    """The values of a metric in one window. `at` is the begin of the window."""
+    """The values of a metric in one window, or at one step. `at` is the begin of the window, or when the step was
+    reported."""
 
     at: str
+    step: float | None
     mean: float
     lowest: float
     highest: float

@@ -275,13 +275,18 @@ def read_job_log(job_id: int, *, rank: int | None = None, offset: int | None = N
 
 
 def get_job_metrics(
-    job_id: int, *, from_: str | None = None, to: str | None = None, most_points: int | None = None
+    job_id: int,
+    *,
+    from_: str | None = None,
+    to: str | None = None,
+    by: Literal["time", "step"] | None = None,
+    most_points: int | None = None,
 ) -> Call[answers.JobMetrics]:
     """Returns what the GPUs and the program of a job did over time, also after its end."""
     return Call(
         "GET",
         filled("/jobs/{job_id}/metrics", job_id=job_id),
-        query=given(from_=from_, to=to, most_points=most_points),
+        query=given(from_=from_, to=to, by=by, most_points=most_points),
     )
 
 

@@ -22,15 +22,26 @@ class MetricsPeriod(Schema):
     ends: AwareDatetime | None = Field(
         None, alias="to", description="End of the period. Without it, the last sample."
     )
+    by: Literal["time", "step"] = Field(
+        "time",
+        description="`step` returns the values of each step that the program reports, such as `step=3 loss=0.5`. A "
+        "program that reports no steps has no series then.",
+    )
     most_points: Annotated[int, IN_DIGITS] = Field(
-        240, ge=2, le=2000, description="The most points of a series. It decides how long their windows are."
+        240,
+        ge=2,
+        le=2000,
+        description="The most points of a series. It decides how long their windows are. By "
+        "step, longer series are thinned evenly, with their first and last points.",
     )
 
 
 class MetricPoint(Schema):
-    """The values of a metric in one window. `at` is the begin of the window."""
+    """The values of a metric in one window, or at one step. `at` is the begin of the window, or when the step was
+    reported."""
 
     at: datetime
+    step: float | None = Field(description="The step; null by time, and in `whole`.")
     mean: float
     lowest: float
     highest: float
@@ -53,10 +64,13 @@ class MetricSeries(Schema):
 
 
 class JobMetrics(Schema):
-    """The metrics of a job. All series have the same windows of `seconds`."""
+    """The metrics of a job. All series have the same windows of `seconds`, or points by step."""
 
     job: int
-    seconds: int
+    axis: str = Field(
+        description="`time`, or the name of the steps, such as `step` or `epoch`; empty if there are none."
+    )
+    seconds: int = Field(description="The length of the windows; 0 by step.")
     series: list[MetricSeries]
     left_out: dict[str, int] = Field(
         description="What could not be stored, and how often: `names`, `long_names`, `not_numbers`, `bytes` and others."

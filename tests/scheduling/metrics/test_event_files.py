@@ -16,6 +16,7 @@ from scheduling.execution import event_metrics
 from scheduling.execution.event_metrics import MOST_FILES, read_events
 from scheduling.metrics.event_files import LONGEST_RECORD, Damaged, masked_crc, read_part
 from scheduling.metrics.reading import read_metrics_of
+from scheduling.metrics.steps import StepAxis, by_step
 from scheduling.models import Job, MetricSample, MetricStream
 from tests.scheduling.local_rig import Rig, rig
 from tests.scheduling.world import World, start, world
@@ -40,9 +41,13 @@ def record(data: bytes) -> bytes:
     return length + struct.pack("<I", masked_crc(length)) + data + struct.pack("<I", masked_crc(data))
 
 
-def event(at: float, *values: bytes) -> bytes:
+def event(at: float, *values: bytes, step: int = 7) -> bytes:
     return record(
-        b"\x09" + struct.pack("<d", at) + b"\x10\x07" + field(5, b"".join(field(1, one) for one in values))
+        b"\x09"
+        + struct.pack("<d", at)
+        + b"\x10"
+        + varint(step % 2**64)
+        + field(5, b"".join(field(1, one) for one in values))
     )
 
 
@@ -172,6 +177,31 @@ def test_event_files_of_a_running_job_become_series_at_the_times_of_their_events
     read(lab)
     assert means(job) == {"loss": [0.0, 1.0, 2.0, 3.0], "b/loss": [7.0]}
     assert MetricStream.objects.get().left_out == {"not_numbers": 1}
+
+
+def test_scalars_belong_to_the_steps_of_their_events(lab: World, rig: Rig, job: Job) -> None:
+    now = now_from_database().timestamp()
+    events = [
+        event(now - 9, simple("loss", step / 4), simple("step", 1.0), step=step) for step in range(-1, 6)
+    ]
+    epochs = [event(now - 9, simple("epoch_loss", epoch / 2), step=epoch) for epoch in range(2)]
+    name = "runs/a/events.out.tfevents.1"
+    write(rig, job, name, b"".join(events[:3]))
+    assert by_step(read_metrics_of([job.pk])) is None
+    read(lab)
+    read(lab)
+    write(rig, job, name, b"".join([*events[3:], *epochs, event(now, simple("loss", 9.0), step=5)]))
+    read(lab)
+    found = by_step(read_metrics_of([job.pk]))
+    assert found is not None
+    axis, on_axis = found
+    assert axis == StepAxis("step", -1, 5)
+    series = {
+        one.name: {step: point.mean for step, point in one.points.items()} for one in on_axis[job.pk].series
+    }
+    assert series == {
+        "loss": {step: 9.0 if step == 5 else step / 4 for step in range(-1, 6)}, "epoch_loss": {0: 0, 1: 0.5},
+    }  # fmt: skip
 
 
 def test_hostile_event_files_are_bounded(lab: World, rig: Rig, job: Job) -> None:

@@ -15,14 +15,17 @@ from scheduling.backends.base import End, Phase
 from scheduling.backends.local import use
 from scheduling.backends.logtimes import Moment, Times
 from scheduling.backends.summaries import of_values
+from scheduling.core import pubsub
 from scheduling.execution import output_metrics
 from scheduling.execution.output_metrics import MOST_BYTES, Turn, _parts, read_output
+from scheduling.leases import history
 from scheduling.metrics.printed import Line, sum_up
 from scheduling.metrics.reading import read_metrics_of
 from scheduling.metrics.recording import note_samples
 from scheduling.metrics.reported import Reported
 from scheduling.metrics.rolling import restored
-from scheduling.models import Cluster, Job, MetricSample, MetricStream
+from scheduling.models import Cluster, Job, MetricPoint, MetricSample, MetricStream
+from scheduling.tasks import read_last_output
 from tests.scheduling.local_rig import Rig, rig, until
 from tests.scheduling.swept import Logs, end
 from tests.scheduling.world import World, start, world
@@ -163,7 +166,7 @@ def test_two_readers_at_once_store_a_part_once(
     lab: World, logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = start(lab)
-    logs.texts[job.pk] = b"loss=4\n"
+    logs.texts[job.pk] = b"loss=4 step=0\n"
     really = output_metrics._store
 
     def after_another(*args: Any, **named: Any) -> None:
@@ -173,7 +176,36 @@ def test_two_readers_at_once_store_a_part_once(
 
     monkeypatch.setattr(output_metrics, "_store", after_another)
     read(lab)
-    assert series_of(job) == {"loss": [4.0]}
+    assert series_of(job) == {"loss": [4.0], "step": [0.0]}
+    assert list(MetricPoint.objects.values_list("step", "value")) == [(0, 4)]
+
+
+def test_steps_are_exact_however_the_log_was_read_and_the_end_of_a_job_brings_its_last_ones(
+    lab: World, logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[tuple[int, set[int]]] = []
+    monkeypatch.setattr(history, "wake_output", lambda *asked: woken.append(asked))
+    published: list[str] = []
+    monkeypatch.setattr(pubsub, "publish", lambda *topics: published.extend(topics))
+    job, other = start(lab), start(lab)
+    lines = [b"step=%d loss=%d\n" % (step, step * step) for step in range(14)]
+    logs.texts[other.pk] = b"step=1 loss=1\n"
+    for reached in (5, 40, 41, 100):
+        logs.texts[job.pk] = b"".join(lines)[:reached]
+        read(lab)
+    assert not woken
+    reads = logs.reads
+    logs.texts[job.pk], logs.complete = b"".join(lines), True
+    end(lab, job)
+    assert woken == [(lab.cluster.pk, {job.pk})]
+    published.clear()
+    read_last_output(lab.cluster.pk, [job.pk])
+    assert logs.reads == reads + 1, "the other job was read, too"
+    assert published == [f"job:{job.pk}"], "open pages ask no more by themselves"
+    points = MetricPoint.objects.filter(stream__job=job).order_by("step")
+    assert list(points.values_list("step", "value")) == [(step, step * step) for step in range(14)]
+    read(lab)
+    assert published == [f"job:{job.pk}"]
 
 
 def test_hostile_output_is_bounded_and_counted(lab: World, logs: Logs) -> None:

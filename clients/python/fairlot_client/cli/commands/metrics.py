@@ -24,7 +24,7 @@ WORDS = {
 COLUMNS: list[Column] = [
     ("METRIC", "name"), ("GPU", "gpu"), ("LAST", lambda one: number(one, "last")),
     ("MEAN", lambda one: number(one, "mean")), ("LOWEST", lambda one: number(one, "lowest")),
-    ("HIGHEST", lambda one: number(one, "highest")), ("OVER TIME", lambda one: sparkline(one["points"])),
+    ("HIGHEST", lambda one: number(one, "highest")),
 ]  # fmt: skip
 
 
@@ -33,20 +33,29 @@ COLUMNS: list[Column] = [
 @click.option("--from", "from_", help="Begin of the period, such as 2026-03-01T12:00:00Z.")
 @click.option("--to", help="End of the period.")
 @click.option("-n", "--name", "names", multiple=True, help="Only this metric. Repeat for several.")
+@click.option("--by-step", is_flag=True, help="By the steps that the program reports, instead of by time.")
 @points_option
 @watchable
 @with_app
-def metrics(app: App, job: str, *, names: tuple[str, ...], points: int, **period: str | None) -> None:
-    """Show what the GPUs and the program of a job did over time.
+def metrics(
+    app: App, job: str, *, names: tuple[str, ...], by_step: bool, points: int, **period: str | None
+) -> None:
+    """Show what the GPUs and the program of a job did over time, or at each step.
 
     \b
     fairlot metrics train
+    fairlot metrics train --by-step
     fairlot metrics 42 --name loss --points 500 -o json
     """
-    answer = app.client.get_job_metrics(finding.job_id_of(app, job), most_points=points, **period)
+    answer = app.client.get_job_metrics(
+        finding.job_id_of(app, job), by="step" if by_step else "time", most_points=points, **period
+    )
     rows = [one for one in answer["series"] if not names or one["name"] in names]
-    show_rows(app, rows, COLUMNS, name="name")
+    over: Column = (f"OVER {answer['axis'].upper()}".strip(), lambda one: sparkline(one["points"]))
+    show_rows(app, rows, [*COLUMNS, over], name="name")
     if app.output == "table":
+        if not answer["axis"]:
+            talk("The program reports no steps.")
         for word, count in answer["left_out"].items():
             talk(f"Left out: {count} {WORDS.get(word, word)}.")
 
