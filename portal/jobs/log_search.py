@@ -118,7 +118,7 @@ def _line_starts(data: bytes) -> list[int]:
 
 
 class Found(NamedTuple):
-    """A matching line of a worker's log."""
+    """A matching line of a worker's log. In a group of the logs of several jobs, `rank` is the id of the job."""
 
     rank: int
     offset: int
@@ -141,7 +141,7 @@ class _Searched:
 
     @property
     def order(self) -> tuple[Moment, int]:
-        return (UNKNOWN if self.moment is None else self.moment), self.file.rank
+        return (UNKNOWN if self.moment is None else self.moment), self.file.key
 
 
 class Search:
@@ -214,6 +214,10 @@ class Search:
     def _moments(self, log: _Searched, offsets: list[int], last: int) -> list[Moment]:
         """Returns the moments of some bytes of a log, in ascending order, and that of its byte `last`."""
         before = log.moment or UNKNOWN
+
+        def later(last: Moment, moment: Moment) -> Moment:
+            return max(last, log.file.placed(moment, last))
+
         if len(self._group.files) == 1:  # needs no order
             return [before] * (len(offsets) + 1)
         asked = [*offsets, last]
@@ -222,7 +226,7 @@ class Search:
             found = [times.of(offset) for offset in asked]
         else:
             found = [log.file.times(offset, offset + 1).of(offset) for offset in asked]
-        return list(accumulate(found, max, initial=before))[1:]
+        return list(accumulate(found, later, initial=before))[1:]
 
     def _collect(self) -> None:
         """Moves the waiting lines that no line can precede any more to `found`."""
@@ -235,14 +239,14 @@ class Search:
         if until is None:
             return
         waiting = sorted(
-            (moment, each.file.rank, offset)
+            (moment, each.file.key, offset)
             for each in logs
             for moment, offset in each.waiting
-            if (moment, each.file.rank) <= until
+            if (moment, each.file.key) <= until
         )
-        for _, rank, offset in waiting[: self._most - len(self.found)]:
-            self.found.append(Found(rank, offset))
-            next(each for each in logs if each.file.rank == rank).waiting.pop(0)
+        for _, key, offset in waiting[: self._most - len(self.found)]:
+            self.found.append(Found(key, offset))
+            next(each for each in logs if each.file.key == key).waiting.pop(0)
 
 
 def search(

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
@@ -303,7 +303,7 @@ async def log_raw(request: UserRequest, pk: int) -> HttpResponseBase:
         content = _bytes_of(group.files[0], sizes[0])
         headers["Content-Length"] = str(sizes[0])
     else:
-        content = _merged_bytes(group, sizes)
+        content = merged_bytes(group, sizes)
     return StreamingHttpResponse(
         while_allowed(content, _rights(request, user, pk)),
         content_type="application/octet-stream",
@@ -318,8 +318,13 @@ def _prepare_raw(request: UserRequest, user: User, pk: int) -> tuple[LogGroup, s
     return group, f"{slugify(job.name) or 'job'}-{pk}-rank-{ranks}.log", group.sizes()
 
 
-async def _merged_bytes(group: LogGroup, sizes: Position) -> AsyncIterator[bytes]:
-    """Yields the lines up to `sizes`, and those that are read together with them."""
+async def merged_bytes(
+    group: LogGroup, sizes: Position, names: Mapping[int, str] | None = None
+) -> AsyncIterator[bytes]:
+    """Yields the lines up to `sizes`, and those that are read together with them, each after its time and its worker.
+
+    `names`: what to call each log, by its key; by default the key itself, the rank of a worker.
+    """
     forward = sync_to_async(group.forward, thread_sensitive=False)
     position = group.start
     while any(at < size for at, size in zip(position, sizes, strict=True)):
@@ -331,13 +336,13 @@ async def _merged_bytes(group: LogGroup, sizes: Position) -> AsyncIterator[bytes
             return
         if not lines:  # removed, or cut, meanwhile
             return
-        yield "".join(map(_as_text, lines)).encode()
+        yield "".join(_as_text(line, (names or {}).get(line.rank, str(line.rank))) for line in lines).encode()
 
 
-def _as_text(line: Line) -> str:
+def _as_text(line: Line, name: str) -> str:
     at = datetime.fromtimestamp(line.at / 1000, UTC).isoformat(timespec="milliseconds") if line.at else "-"
     text = line.text.rstrip("\r\n")
-    return f"{at} {line.rank} {text}\n"
+    return f"{at} {name} {text}\n"
 
 
 async def _bytes_of(log_file: LogFile, size: int) -> AsyncIterator[bytes]:

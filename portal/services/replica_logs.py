@@ -15,8 +15,8 @@ from django.db.models import Q
 
 from accounting.core.clock import now_from_database
 from portal.jobs.log_group import Line, LogGroup, Look, Position, offset_from
-from portal.jobs.log_search import ESCAPES
-from portal.jobs.logs import READ, LogEnd, LogFile
+from portal.jobs.log_search import ESCAPES, search
+from portal.jobs.logs import LONGEST_PIECE, READ, LogEnd, LogFile, split
 from scheduling.backends.base import LogUnreadable
 from scheduling.backends.logtimes import Moment
 from scheduling.clusters.backend_factory import backend_for
@@ -110,6 +110,15 @@ class ReplicaLogs:
         begins = {line.rank: line.offset for line in reversed(lines)}
         return lines, tuple(begins.get(job.pk, at) for job, at in zip(self.replicas, end, strict=True))
 
+    def search(self, text: str, *, regex: bool, most: int) -> tuple[list[Line], bool]:
+        """Returns at most `most` lines that match, in the order of time, and whether all logs were searched.
+
+        Raises BadPattern for an invalid regular expression, and LogUnreadable if a log cannot be read.
+        """
+        found, goes_on = search(self.group, text, regex=regex, most=most)
+        files = {file.key: file for file in self.group.files}
+        return [_line_at(files[key], offset) for key, offset in found], goes_on is None
+
     def look(self, position: Position) -> Look:
         """Returns the lines after a position."""
         if not self.replicas:
@@ -129,6 +138,12 @@ def replica_logs(service: Service) -> ReplicaLogs:
         for job in replicas
     ]
     return ReplicaLogs(replicas, LogGroup(files), problems)
+
+
+def _line_at(file: LogFile, offset: int) -> Line:
+    pieces, _ = split(b"".join(file.chunks(offset, offset + LONGEST_PIECE)), offset, flush=True)
+    moment = file.times(offset, offset + 1).of(offset)
+    return Line(offset, pieces[0][1] if pieces else "", file.key, moment.at, moment.attempt)
 
 
 def plain(text: str) -> str:

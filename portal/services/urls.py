@@ -8,6 +8,7 @@ urlpatterns = [
     path("services/new/", editing.new, name="service_new"),
     path("services/<int:pk>/", views.service, name="service"),
     path("services/<int:pk>/log/", views.log, name="service_log"),
+    path("services/<int:pk>/log/raw", views.log_raw, name="service_log_raw"),
     path("services/<int:pk>/open/", views.enter, name="service_open"),
     path("services/<int:pk>/update/", editing.update, name="service_update"),
     path("services/<int:pk>/scale/", views.scale, name="service_scale"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils.text import slugify
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
@@ -25,15 +27,20 @@ from portal.access import posted_from
 from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.failure import log_end_of
+from portal.jobs.log_group import Line, Position
+from portal.jobs.log_search import BadPattern
+from portal.jobs.log_views import merged_bytes
+from portal.live.streams import Rights, while_allowed
 from portal.services import detail
 from portal.services.failures import latest_failure, unready_replica
-from portal.services.replica_logs import plain, replica_logs, time_of
+from portal.services.replica_logs import ReplicaLogs, plain, replica_logs, time_of
 from portal.services.rules import Rules
 from portal.services.traffic import traffic_context
 from portal.sessions import hosts
 from portal.sessions.visits import invite_to_service, may_use
 from portal.user_request import UserRequest
 from scheduling.advance.ahead import windows_over
+from scheduling.backends.base import LogUnreadable
 from scheduling.draining.drained_jobs import nodes_drained_under
 from scheduling.leases.interruptions import of_service
 from scheduling.models import Cluster, Service
@@ -44,6 +51,8 @@ from scheduling.spec.job_spec import SpecError
 REPLICAS_PER_PAGE = 50
 EVENTS_SHOWN = 30
 LINES_SHOWN = 500  # of the joint log
+MOST_FOUND = 200  # lines that a search of the joint log shows
+MOST_CHARACTERS = 500  # of what is searched for
 TONES = 6  # colours that tell replicas apart
 
 
@@ -102,11 +111,24 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
 
 @require_safe
 def log(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows the latest lines of all replicas of a service, merged by time, or those before the position `?end=`."""
+    """Shows the latest lines of all replicas of a service, merged by time, or those before the position `?end=`.
+
+    With `?q=`, shows the lines that contain this text or, with `&regex=1`, match it as a regular expression.
+    """
     shown = visible_service(request.user, pk)
     logs = replica_logs(shown)
-    asked = request.GET.get("end", "")
-    found, begin = logs.before(logs.position_from(asked) if asked else None, LINES_SHOWN)
+    asked, text = request.GET.get("end", ""), request.GET.get("q", "")[:MOST_CHARACTERS]
+    is_pattern, problem, is_whole = request.GET.get("regex") == "1", "", True
+    found, begin = list[Line](), logs.group.start
+    if text:
+        try:
+            found, is_whole = logs.search(text, regex=is_pattern, most=MOST_FOUND)
+        except BadPattern as bad:
+            problem = f"This is not a valid regular expression: {bad}"
+        except LogUnreadable as unreadable:
+            problem = str(unreadable)
+    else:
+        found, begin = logs.before(logs.position_from(asked) if asked else None, LINES_SHOWN)
     names = logs.names
     tones = {job.pk: place % TONES for place, job in enumerate(logs.replicas)}
     lines = [
@@ -128,10 +150,34 @@ def log(request: UserRequest, pk: int) -> HttpResponse:
         ],
         "lines": lines,
         "earlier": logs.text_of(begin),
-        "is_latest": not asked,
-        "problems": [(names[job], problem) for job, problem in logs.problems.items()],
+        "is_latest": not asked and not text,
+        "searched": text,
+        "is_pattern": is_pattern,
+        "is_whole": is_whole,
+        "problem": problem,
+        "wraps": request.GET.get("wrap") != "0",
+        "problems": [(names[job], why) for job, why in logs.problems.items()],
     }
     return render_page(request, "services/log.html", context)
+
+
+async def log_raw(request: UserRequest, pk: int) -> StreamingHttpResponse:
+    """Returns the logs of all replicas of a service as a download, merged by time. Each line begins with its time and
+    the name of its replica."""
+    user = request.user
+
+    def prepare() -> tuple[ReplicaLogs, str, Position]:
+        shown = visible_service(user, pk)
+        logs = replica_logs(shown)
+        return logs, f"{slugify(shown.name) or 'service'}-{pk}.log", logs.group.sizes()
+
+    logs, name, sizes = await sync_to_async(prepare)()
+    rights = Rights(request, user, lambda reader: Service.objects.visible_to(reader).filter(pk=pk).exists())
+    return StreamingHttpResponse(
+        while_allowed(merged_bytes(logs.group, sizes, logs.names), rights),
+        content_type="application/octet-stream",
+        headers={"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"},
+    )
 
 
 @login_not_required

@@ -137,6 +137,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "service_new": PAGE,
     "service": ASTRO,
     "service_log": ASTRO,
+    "service_log_raw": ASTRO,
     "service_open": MOVED | {CHARLIE: 404},
     "service_update": ASTRO,
     "service_scale": MOVED,

@@ -8,10 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
+from django.test import AsyncClient
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.core.clock import now_from_database
+from accounting.models import User
 from portal.jobs.log_group import LogGroup
 from portal.services import replica_logs as joint
 from portal.services import views
@@ -191,7 +194,7 @@ def test_the_page_leads_to_earlier_lines_until_the_first(
         html = bob.get(f"/services/{scene.service.pk}/log/{query}").content.decode()
         pages.append(re.findall(r"line \d", html))
         assert ("data-live-within" in html) == ("Latest lines" not in html) == (query == "")
-        query = next(iter(re.findall(r'href="(\?end=[^"]+)"', html)), "")
+        query = next(iter(re.findall(r'href="(\?end=[^"&]+)"', html)), "")
     assert pages == [["line 3", "line 4"], ["line 1", "line 2"], ["line 0"]]
     assert query == "", "nothing is before the first line"
     assert logs_of(HeldByJob(), 0).before(None, 2) == ([], ())
@@ -215,3 +218,58 @@ def test_replicas_that_have_not_run_have_no_log(scene: Scene, browser_of) -> Non
     assert replica_logs(scene.service).replicas == []
     html = browser_of(scene.people.bob).get(f"/services/{scene.service.pk}/log/").content.decode()
     assert "No replica has run in the last 24 hours." in html
+
+
+def test_the_page_finds_lines_of_all_replicas_and_leads_to_their_places(
+    scene: Scene, browser_of, held: HeldByJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = replicas(scene.service)
+    held.write(two.pk, "Loss 2 <b>\n", NOON + 2000, attempt=1)
+    held.write(one.pk, "begin\n", NOON, attempt=3)
+    held.write(one.pk, "loss 1\n", NOON + 1000, attempt=3)
+    bob, page = browser_of(scene.people.bob), f"/services/{scene.service.pk}/log/"
+
+    def lines(query: str) -> list[tuple[str, str, str]]:
+        html = bob.get(f"{page}{query}").content.decode()
+        return re.findall(r'<a href="/jobs/(\d+)/log/\?line=(\d+)">([^<]*)</a></li>', html)
+
+    both = [(str(one.pk), "6", "loss 1"), (str(two.pk), "0", "Loss 2 &lt;b&gt;")]
+    assert lines("?q=loss") == lines("?q=l.ss&regex=1") == both
+    assert lines("?q=l.ss") == []
+    html = bob.get(f"{page}?q=loss").content.decode()
+    assert "2 matching lines." in html
+    assert "data-live-within" not in html, "what was searched for stays"
+    assert "No match." in bob.get(f"{page}?q=accuracy").content.decode()
+    assert "This is not a valid regular expression" in bob.get(f"{page}?q=(&regex=1").content.decode()
+    monkeypatch.setattr(views, "MOST_FOUND", 1)
+    assert lines("?q=loss") == both[:1]
+    assert "The search ended before the end of the logs" in bob.get(f"{page}?q=loss").content.decode()
+    assert 'class="log-lines wraps service-lines"' in html
+    html = bob.get(f"{page}?wrap=0").content.decode()
+    assert 'class="log-lines service-lines"' in html
+    assert "log/raw" in html
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_download_has_all_lines_with_their_replicas_and_is_for_those_who_see_the_service(
+    scene: Scene, held: HeldByJob
+) -> None:
+    one, two = replicas(scene.service)
+    held.write(two.pk, "second\n", NOON + 2000)
+    held.write(one.pk, "first\n", NOON)
+
+    async def downloaded(user: User) -> tuple[int, bytes]:
+        client = AsyncClient()
+        await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
+        answer = await client.get(f"/services/{scene.service.pk}/log/raw")
+        if not answer.streaming:
+            return answer.status_code, b""
+        return answer.status_code, b"".join([part async for part in answer.streaming_content])
+
+    status, data = async_to_sync(downloaded)(scene.people.bob)
+    assert status == 200
+    assert data.decode().splitlines() == [
+        f"2026-03-01T12:00:00.000+00:00 {one.name} first",
+        f"2026-03-01T12:00:02.000+00:00 {two.name} second",
+    ]
+    assert async_to_sync(downloaded)(scene.people.charlie)[0] == 404
