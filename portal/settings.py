@@ -367,6 +367,8 @@ if FAIRLOT_KEEP_JOB_FILES_DAYS < 0:
     raise ImproperlyConfigured(
         "FAIRLOT_KEEP_JOB_FILES_DAYS must be a number of days, or 0 to keep files for ever"
     )
+# The largest files of an ended session, in MiB, that a session started again gets.
+FAIRLOT_SESSION_FILES_MIB = env.int("FAIRLOT_SESSION_FILES_MIB", 10_240)
 # How long the metrics of ended jobs are kept; 0 keeps them without limit.
 FAIRLOT_KEEP_METRICS_DAYS = env.int("FAIRLOT_KEEP_METRICS_DAYS", 180)
 if FAIRLOT_KEEP_METRICS_DAYS < 0:

@@ -98,7 +98,9 @@ def delete_files(*, actor: User, job: Job) -> JobStorage:
     storage, _ = JobStorage.objects.select_for_update().get_or_create(job=job)
     # Read after the lock, which the creation of a pipeline takes, too.
     if Job.objects.filter(files_are_needed(), pk=job.pk).exists():
-        raise Refused("A pipeline that has not ended may still read these files. Cancel the pipeline first.")
+        raise Refused(
+            "A pipeline or session that has not ended may still read these files. Cancel or stop it first."
+        )
     if storage.deletion_wanted_at is None:
         storage.deletion_wanted_at = now_from_database()
         storage.save(update_fields=["deletion_wanted_at"])

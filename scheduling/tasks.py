@@ -53,7 +53,13 @@ from scheduling.services.traffic_samples import roll_up_traffic, traffic_to_roll
 from scheduling.sessions.actions import sessions_to_step, step_session
 from scheduling.shares.hour_sums import sum_share_hours
 from scheduling.sweeps import controller as sweeps
-from scheduling.terminals.actions import close_terminal, forget_terminals, lost_terminals
+from scheduling.terminals.actions import (
+    close_terminal,
+    end_forbidden,
+    forbidden_terminals,
+    forget_terminals,
+    lost_terminals,
+)
 
 logger = logging.getLogger(__name__)
 # Time that one message spends on analyses; well below the time after which a task counts as hung.
@@ -398,6 +404,7 @@ def stop_readers() -> None:
 @shared_task
 def close_terminals() -> None:
     """Notes that terminals have ended whose users are gone, and deletes rows of terminals that ended long ago."""
+    run_each(forbidden_terminals(), end_forbidden)
     run_each(lost_terminals(), _close_lost)
     forget_terminals()
 

@@ -94,6 +94,9 @@ NAMES = {
     "GET /services/{service_id}/events": "list_service_events",
     "GET /services/{service_id}/traffic": "get_service_traffic",
     "GET /services/{service_id}/log/lines": "read_service_log_lines",
+    # terminals
+    "GET /jobs/{job_id}/terminals": "list_terminals",
+    "DELETE /jobs/{job_id}/terminals/{terminal_id}": "end_terminal",
     # sessions
     "GET /sessions": "list_sessions",
     "POST /sessions": "start_session",

@@ -43,6 +43,7 @@ from portal.api.subscriptions.endpoints import router as subscriptions
 from portal.api.sweeps.endpoints import router as sweeps
 from portal.api.teams.endpoints import router as teams
 from portal.api.templates.endpoints import router as templates
+from portal.api.terminals.endpoints import router as terminals
 from portal.api.trade_limits.endpoints import router as trade_limits
 from portal.api.volumes.endpoints import router as volumes
 from portal.models import Scope
@@ -75,6 +76,7 @@ ROUTERS = {
         code,
         services,
         sessions,
+        terminals,
         schedules,
         sweeps,
         pipelines,

@@ -64,7 +64,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "job_spec": ("fairlot show {pk} -o yaml", "fairlot clone {pk} --name again"),
     "sessions_views": ("fairlot view list --of sessions",),
     "session_new": ("fairlot session open -f job.yaml",),
-    "session": ("fairlot session show {pk}", "fairlot session keep {pk}", "fairlot session stop {pk}"),
+    "session": (
+        "fairlot session show {pk}",
+        "fairlot session keep {pk}",
+        "fairlot session stop {pk}",
+        "fairlot session again {pk}",
+    ),
     "services_views": ("fairlot view list --of services",),
     "service_new": ("fairlot service create -f job.yaml --replicas 2",),
     "service": ("fairlot service show {pk}", "fairlot service metrics {pk}", "fairlot service scale {pk} 2"),

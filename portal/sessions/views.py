@@ -18,6 +18,7 @@ from portal import interruptions
 from portal.forms.posting import tell
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of, log_end_of
+from portal.jobs.files import deleted_at
 from portal.sessions import detail, hosts
 from portal.sessions.visits import invite
 from portal.user_request import UserRequest
@@ -27,6 +28,7 @@ from scheduling.jobs.entering import may_enter
 from scheduling.leases.interruptions import back_by, of_session
 from scheduling.models import Session
 from scheduling.sessions.actions import base_url, keep_session, stop_session
+from scheduling.sessions.files import files_sentence, why_no_copy
 
 EVENTS_SHOWN = 30
 
@@ -37,6 +39,7 @@ def session(request: UserRequest, pk: int) -> HttpResponse:
     shown = visible_session(request.user, pk)
     changeable = Session.objects.changeable_by(request.user).filter(pk=pk)
     told = detail.details_of([shown], request.user)[0]
+    files_say = "" if shown.job.has_ended else files_sentence(shown.job)
     context = {
         "told": told,
         "drained": nodes_drained_under([told.lease]),
@@ -44,6 +47,10 @@ def session(request: UserRequest, pk: int) -> HttpResponse:
         "back_by": back_by([shown.job]),
         "interruptions": interruptions.shown(of_session(shown.job)),
         "events": shown.job.events.order_by("-id")[:EVENTS_SHOWN],
+        "files_say": files_say,
+        "stop_text": f"All programs in the session will end permanently after a short grace period. {files_say}",
+        "files_until": deleted_at(shown.job),
+        "why_no_copy": why_no_copy(shown) if shown.job.has_ended else "",
         "failure": failure_of(shown.job),
         "log_end": log_end_of(shown.job) if told.is_unready else None,
         "has_host": bool(hosts.origin_of(pk)),
@@ -106,5 +113,5 @@ def stop(request: UserRequest, pk: int) -> HttpResponse:
 def visible_session(user: User, pk: int) -> Session:
     """Returns the session with its job. Raises Http404 if the user may not see the session."""
     seen = Session.objects.visible_to(user)
-    related = seen.select_related("job__tenant", "job__owner", "job__cluster")
+    related = seen.select_related("job__tenant", "job__owner", "job__cluster", "files_from")
     return get_object_or_404(related, pk=pk)

@@ -60,7 +60,15 @@ def _wish(job: int, scope: Scope) -> Wish | None:
         return None
     if not (0 < rows <= LARGEST_SIDE and 0 < columns <= LARGEST_SIDE and 0 <= worker < 100_000):
         return None
-    return Wish(job, worker, key, rows, columns, answers_pings=asked.get("pings") == "1")
+    return Wish(
+        job,
+        worker,
+        key,
+        rows,
+        columns,
+        answers_pings=asked.get("pings") == "1",
+        wants_earlier=asked.get("earlier") == "1",
+    )
 
 
 class _Visit:
@@ -108,7 +116,9 @@ class _Visit:
             await self._talk(terminal, link)
 
     async def _talk(self, terminal: Terminal, link: OpenTerminal) -> None:
+        earlier = link.earlier if self.wish.wants_earlier else b""
         opened = {"terminal": str(terminal.pk), "worker": terminal.worker, "new": link.is_new}
+        opened |= {"earlier": len(earlier)} if earlier else {}
         talk = Talk(
             link,
             self.receive,
@@ -119,13 +129,15 @@ class _Visit:
         )
         try:
             await self.send({"type": "websocket.send", "text": json.dumps(opened)})
-            await talk.run()
+            await talk.run(earlier)
         finally:
             if talk.ended in {"", LEFT, "opened elsewhere"}:
                 link.close()  # the shell lives on for a while
             else:
                 link.end()
         if talk.ended in {"", LEFT}:
+            with suppress(NoAnswer):  # then the terminal is taken for left when its user is not seen any more
+                await ask(self.client, visits.left, terminal)
             return
         try:
             with suppress(TimeoutError):  # the client does not read what is sent

@@ -6,11 +6,14 @@ The client sends keys as binary messages, and these texts:
     {"read": 65536}              how many bytes of output the client has shown since the last such message
     {"pong": 3}                  its answer to {"ping": 3}, if it asked for such questions when it connected
 
-The server sends output as binary messages, and at the end the text {"ended": reason, "code": exit code or null}. It
-asks {"ping": number} every PING_SECONDS, because ASGI knows no pings of WebSockets: a client that vanished says nothing
-within as many seconds, and its connection is lost. It
-sends at most MOST_UNREAD bytes that the client has not shown yet, because a browser would keep all it gets in memory.
-What the job prints meanwhile waits in the terminal, so that a program that floods its terminal is slowed down.
+The server sends first the text {"terminal": key, "worker": rank, "new": whether the shell is new}. If the client wants
+earlier output and there is some, {"earlier": 4096} in this text says how many bytes of it come first. Then the server
+sends output as binary messages, and at the end the text {"ended": reason, "code": exit code or null}.
+
+It asks {"ping": number} every PING_SECONDS, because ASGI knows no pings of WebSockets: a client that vanished says
+nothing within as many seconds, and its connection is lost. It sends at most MOST_UNREAD bytes that the client has not
+shown yet, because a browser would keep all it gets in memory. What the job prints meanwhile waits in the terminal, so
+that a program that floods its terminal is slowed down.
 """
 
 from __future__ import annotations
@@ -61,7 +64,11 @@ class Talk:
         self._has_keys = asyncio.Event()
         self._used_at = time.monotonic()
 
-    async def run(self) -> None:
+    async def run(self, earlier: bytes = b"") -> None:
+        """Carries bytes until the talk ends. Sends `earlier` output first."""
+        if earlier:
+            self._unread += len(earlier)
+            await self._send({"type": "websocket.send", "bytes": earlier})
         await first_of(
             self._from_client(),
             self._to_job(),
@@ -132,7 +139,7 @@ class Talk:
     async def _pass_on(self) -> bool:
         """Sends a piece of output to the client. Returns False once the terminal is closed."""
         try:
-            data = os.read(self._terminal.fileno(), CHUNK)
+            data = self._terminal.read(CHUNK)
         except BlockingIOError:
             return True
         except OSError:

@@ -41,6 +41,7 @@ class Wish:
     rows: int
     columns: int
     answers_pings: bool
+    wants_earlier: bool  # output, from before it came back to a shell
 
 
 class Barred(Exception):
@@ -116,6 +117,10 @@ def is_still(caller: Caller, terminal: Terminal) -> bool:
         and user.pk == terminal.user_id
         and actions.keep_terminal(actor=user, terminal=terminal)
     )
+
+
+def left(terminal: Terminal) -> None:
+    actions.leave_terminal(terminal=terminal.pk)
 
 
 def ended(terminal: Terminal, reason: str) -> None:

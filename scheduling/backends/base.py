@@ -119,6 +119,15 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesToCopy:
+    """The files of an ended session that a new session gets as its own, before its program starts."""
+
+    job_id: int  # of the ended session
+    limit_bytes: int  # the gang fails to start if there is more
+    with_home: bool  # also the home folder, where the backend keeps one
+
+
+@dataclass(frozen=True, slots=True)
 class CodeArchive:
     """The code of a gang: a tar.gz of plain files, and the digest of the tar file in it. Every worker starts in a copy
     of these files."""
@@ -192,10 +201,12 @@ class Gang:
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
     inputs: Sequence[Input] = ()
+    copies: FilesToCopy | None = None
     code: CodeArchive | None = None
     requirements: str = ""  # text of a pip requirements file
     container: Container = DEFAULT_CONTAINER
     uid: int | None = None  # UID of the team's user on the portal's machine; None where pods run the gang
+    team: str = ""  # the slug of the job's team, for the name of this user
     checkpoint: str = ""  # pattern of the names of complete checkpoints; empty: the program finds them itself
     roles: Sequence[GangRole] = ()  # in the order of ranks; empty if all workers are equal
     leader: int = 0  # the rank of the worker whose progress and port count
@@ -355,13 +366,19 @@ class OpenFile(Protocol):
 class OpenTerminal(Protocol):
     """A terminal with a shell beside a worker of a running gang. The caller must close it.
 
-    `fileno` is non-blocking: what is read from it is the shell's output, and what is written to it are keys. Reading
-    raises OSError (EIO) once the shell has ended. `link` gets a message when the shell ends, or when somebody else has
-    opened the same terminal; an empty message means that the gang has ended.
+    `fileno` is non-blocking; what is written to it are keys. `link` gets a message when the shell ends, or when
+    somebody else has opened the same terminal; an empty message means that the gang has ended.
     """
 
-    is_new: bool  # False: the shell was there before, and the caller sees its output from now on
+    is_new: bool  # False: the shell was there before
+    earlier: bytes  # the newest output of a shell that was there before; it is in memory only
     link: socket.socket
+
+    def read(self, limit: int) -> bytes:
+        """Returns output of the shell, at most `limit` bytes.
+
+        Raises BlockingIOError if there is none now, and OSError (EIO) once the shell has ended.
+        """
 
     def fileno(self) -> int:
         """Returns the file descriptor of the terminal's side that the caller has."""
@@ -567,6 +584,9 @@ class Backend(Protocol):
         Raises NoSuchTerminal if there is no such terminal, or can be none now, and TerminalElsewhere if only the
         cluster's own tools open terminals in its workers. Raises BackendError if the terminal cannot be opened.
         """
+
+    def end_terminal(self, *, job_id: int, key: str) -> None:
+        """Ends the terminal with this key, if there is one. Returns without waiting. Raises BackendError."""
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Yields None whenever the state of a gang may have changed, and at least every `timeout` seconds."""

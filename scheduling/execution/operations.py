@@ -44,6 +44,7 @@ from scheduling.leases.actions import BEGIN, apply_observations, close_never_sta
 from scheduling.models import Cluster, Job, Lease, Node, Operation
 from scheduling.pipelines.inputs import inputs_of
 from scheduling.sessions.actions import base_url, token_of
+from scheduling.sessions.files import files_to_copy
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.members import SWEEP_VARIABLE
 from scheduling.spec.roles import Role, leader_of, roles_by_rank
@@ -295,10 +296,12 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         secrets=_secrets(lease, spec),
         mounts=volumes_of(lease.job, spec),
         inputs=inputs_of(lease.job),
+        copies=files_to_copy(lease.job),
         code=code_of(lease.job, spec),
         requirements=spec.requirements,
         container=_container(lease.job, spec),
         uid=uid_of(actor=None, tenant=lease.job.tenant) if gives_users(lease.job.cluster) else None,
+        team=lease.job.tenant.slug,
         is_trusted=is_trusted(lease.job.owner),
         workers=[*held, *_beside(held, sum(role.workers for role in roles if not role.holds_gpus))],
         roles=[_role(role, lease.job, spec) for role in roles],

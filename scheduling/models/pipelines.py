@@ -12,6 +12,7 @@ from accounting.models.tenants import tenants_visible_to
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 from scheduling.models.ownership import changeable
+from scheduling.models.sessions import Session
 
 
 class PipelineQuerySet(models.QuerySet["Pipeline"]):
@@ -152,6 +153,11 @@ class StepNeed(models.Model):
 
 
 def files_are_needed() -> models.Q:
-    """Returns a query condition for the jobs whose files an unfinished pipeline may still read."""
+    """Returns a query condition for the jobs whose files an unfinished pipeline or session may still read."""
     needs = StepNeed.objects.filter(job=models.OuterRef("pk"), step__pipeline__ended_at=None)
-    return models.Q(pipeline__isnull=False, pipeline__ended_at=None) | models.Q(models.Exists(needs))
+    sessions = Session.objects.unfinished().filter(files_from=models.OuterRef("pk"))
+    return (
+        models.Q(pipeline__isnull=False, pipeline__ended_at=None)
+        | models.Q(models.Exists(needs))
+        | models.Q(models.Exists(sessions))
+    )

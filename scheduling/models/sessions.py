@@ -70,6 +70,8 @@ class Session(models.Model):
     longest_hours = models.PositiveIntegerField(
         help_text="The session is stopped this many hours after its first start."
     )
+    # The job of the earlier session whose files this one copies before its program starts.
+    files_from = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, related_name="+")
     used_at = models.DateTimeField(null=True)  # when a user last used or kept it
     # when its owner was last warned that it is idle; void if it was used since
     warned_at = models.DateTimeField(null=True)

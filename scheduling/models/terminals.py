@@ -20,6 +20,10 @@ class TerminalQuerySet(models.QuerySet["Terminal"]):
     def open(self) -> Self:
         return self.filter(closed_at=None)
 
+    def changeable_by(self, user: User) -> Self:
+        """Returns the terminals that `user` may end: the user's own, and those in jobs that the user may cancel."""
+        return self.filter(models.Q(user=user) | models.Q(job__in=Job.objects.changeable_by(user)))
+
 
 class Terminal(models.Model):
     """A shell of a user beside a worker of a running job. The audit trail says when it was opened and closed."""
@@ -31,6 +35,8 @@ class Terminal(models.Model):
     origin = models.CharField(max_length=64)  # the address from which it was opened
     opened_at = models.DateTimeField(db_default=Now())
     seen_at = models.DateTimeField(db_default=Now())  # when its user was last known to have it open
+    # When its user left it, so that the shell waits; null while somebody has it open.
+    left_at = models.DateTimeField(null=True)
     closed_at = models.DateTimeField(null=True)
 
     objects = TerminalQuerySet.as_manager()

@@ -28,6 +28,7 @@ from scheduling.jobs.submitting import submit_within
 from scheduling.leases.history import note_now
 from scheduling.models import Cluster, Job, Session
 from scheduling.models.event_codes import EventCode, Message
+from scheduling.sessions.files import check_copy, source_of
 from scheduling.sessions.idle_timeout import Clocks, Step
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -50,6 +51,7 @@ def start_session(
     kind: str = Session.Kind.NOTEBOOK,
     idle_minutes: int = 60,
     longest_hours: int = 12,
+    files_from: Session | None = None,
     request_key: str | None = None,
     even_if_never: bool = True,
 ) -> Session:
@@ -58,10 +60,11 @@ def start_session(
     - `kind`: a Session.Kind, which says how the proxy speaks to the session's program.
     - `idle_minutes`: how long the session may run unused before it is stopped.
     - `longest_hours`: the time limit, after which the session is stopped even if it is in use.
+    - `files_from`: an ended session whose files the new one copies before its program starts.
 
-    Raises the same errors as `submit_job`. Also raises SpecError if the spec cannot be a session (it has several
-    workers or no port), or if one of these limits is out of bounds. If `even_if_never` is False, also raises SpecError
-    if the program is not installed in the environment.
+    Raises the same errors as `submit_job`. Also raises Refused if the files cannot be copied, and SpecError if the spec
+    cannot be a session (it has several workers or no port), or if one of these limits is out of bounds. If
+    `even_if_never` is False, also raises SpecError if the program is not installed in the environment.
     """
     _check(spec, idle_minutes=idle_minutes, longest_hours=longest_hours)
     if kind not in Session.Kind.values:
@@ -85,11 +88,15 @@ def start_session(
             field="request_key",
         )
     limits = {"idle_minutes": idle_minutes, "longest_hours": longest_hours}
-    session, is_new = Session.objects.get_or_create(job=job, defaults={"kind": kind, **limits})
-    if is_new:
-        audit.record(
-            actor=actor, verb="session.start", target=job, tenant=tenant, after={"kind": kind, **limits}
-        )
+    if (known := Session.objects.filter(pk=job.pk).first()) is not None:
+        return known
+    if files_from is not None:
+        files_from = source_of(files_from)
+        check_copy(actor=actor, earlier=files_from, tenant=tenant, cluster=cluster)
+    earlier = files_from.pk if files_from is not None else None
+    session = Session.objects.create(job=job, kind=kind, files_from_id=earlier, **limits)
+    said = {"kind": kind, **limits, **({"files_from": earlier} if earlier else {})}
+    audit.record(actor=actor, verb="session.start", target=job, tenant=tenant, after=said)
     return session
 
 

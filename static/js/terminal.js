@@ -57,12 +57,22 @@ root.hidden = !jobRuns();
 root.querySelector("textarea").setAttribute("aria-label", "Terminal");
 
 const memory = `fairlot-terminal:${root.dataset.terminal}:${root.dataset.worker}`;
+// The tab's own shell, or else one that waits for its user, unless the address says which: a key or "new".
+const { wants, ended, shell } = root.dataset;
+const isElsewhere = "elsewhere" in root.dataset; // another tab would lose the shell
 let key = sessionStorage.getItem(memory) ?? "";
+if (wants) key = wants === "new" ? "" : wants;
+if (ended && key === ended) forget();
+const asksFirst = !key && wants !== "new" && (Boolean(ended) || isElsewhere);
+if (!key && !wants && !asksFirst && shell) key = shell;
+// Later the tab's own shell counts, also after a reload.
+if (wants || ended) history.replaceState(null, "", `?worker=${root.dataset.worker}`);
 let socket = null;
 let tries = 0;
 let silence = 0;
 let isOver = true; // no terminal is open, and none is tried
 let shown = 0; // bytes that were shown since the server was told last
+let earlier = 0; // bytes of earlier output that are still to come; xterm.js must not answer questions in them
 
 function say(text) {
   state.textContent = text;
@@ -78,7 +88,7 @@ const send = (told) => socket?.readyState === WebSocket.OPEN && socket.send(JSON
 
 function connect() {
   const size = { rows: terminal.rows, columns: terminal.cols };
-  const asked = new URLSearchParams({ worker: root.dataset.worker, pings: 1, ...size });
+  const asked = new URLSearchParams({ worker: root.dataset.worker, pings: 1, earlier: 1, ...size });
   if (key) asked.set("terminal", key);
   const address = new URL(`${root.dataset.terminal}?${asked}`, location.href);
   address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
@@ -96,6 +106,7 @@ function connect() {
       return;
     }
     terminal.write(new Uint8Array(data), () => {
+      if (ours === socket) earlier = Math.max(0, earlier - data.byteLength);
       shown += data.byteLength;
       if (shown < READ_EVERY || ours !== socket) return;
       send({ read: shown });
@@ -112,7 +123,10 @@ function follow(told) {
     key = told.terminal;
     sessionStorage.setItem(memory, key);
     tries = shown = 0;
+    earlier = told.earlier ?? 0;
+    if (earlier) terminal.reset(); // it comes again
     say("Connected");
+    markOwn();
     send({ size: [terminal.rows, terminal.cols] });
     terminal.focus();
   } else if (told.refused && key) {
@@ -152,7 +166,7 @@ function lose(ours) {
 }
 
 const encoder = new TextEncoder();
-const type = (bytes) => socket?.readyState === WebSocket.OPEN && socket.send(bytes);
+const type = (bytes) => !earlier && socket?.readyState === WebSocket.OPEN && socket.send(bytes);
 terminal.onData((text) => type(encoder.encode(text)));
 terminal.onBinary((text) => type(Uint8Array.from(text, (letter) => letter.charCodeAt(0))));
 terminal.onResize(({ rows, cols }) => send({ size: [rows, cols] }));
@@ -179,8 +193,24 @@ function begin() {
 let didRun = jobRuns();
 document.addEventListener("htmx:after:swap", () => {
   const runs = jobRuns();
-  if (runs && !didRun && isOver) begin();
+  if (runs && !didRun && isOver) start();
   else if (!runs && isOver) again.hidden = true;
   didRun = runs;
+  markOwn();
 });
-if (didRun) begin();
+if (didRun) start();
+
+function start() {
+  if (!asksFirst) {
+    begin();
+    return;
+  }
+  root.hidden = true;
+  say(isElsewhere ? "Your shell is open in another window." : "The shell has ended.");
+}
+
+// The list of open shells offers none that this tab has.
+function markOwn() {
+  for (const link of document.querySelectorAll("[data-shell-attach]"))
+    link.hidden = !isOver && link.dataset.shellAttach === key;
+}

@@ -122,6 +122,31 @@ class TestSessions:
         assert ended.exit_code == 1
         assert "has ended: no space" in ended.stderr
 
+    def test_an_ended_one_starts_again_with_its_files(self, scene: Scene, fairlot) -> None:
+        bob = scene.people.bob
+        opened = ["session", "open", "--port", 8000, "--hours", 3, "--no-wait"]
+        assert fairlot(bob, *opened, "sleep", 9).exit_code == 0
+        earlier = Job.objects.latest("pk")
+        refused = fairlot(bob, "session", "again", earlier.pk, "--no-wait")
+        assert refused.exit_code != 0
+        assert "has not ended" in refused.stderr
+        Job.objects.filter(pk=earlier.pk).update(
+            state="failed",
+            ended_at="2026-11-27T00:00Z",
+            first_started_at="2026-11-27T00:00Z",
+            first_generation=scene.people.v100,
+        )
+        done = fairlot(bob, "session", "again", earlier.pk, "--no-wait")
+        assert done.exit_code == 0, done.stderr
+        session = Job.objects.latest("pk").session
+        assert (session.files_from, session.longest_hours) == (earlier, 3)
+        done = fairlot(bob, "session", "again", earlier.pk, "--no-wait", "--without-files")
+        assert done.exit_code == 0, done.stderr
+        assert Job.objects.latest("pk").session.files_from is None
+        done = fairlot(bob, *opened, "--files-from", earlier.pk, "sleep", 9)
+        assert done.exit_code == 0, done.stderr
+        assert Job.objects.latest("pk").session.files_from == earlier
+
     def test_vs_code_needs_no_command(self, scene: Scene, fairlot) -> None:
         done = fairlot(
             scene.people.bob, "session", "open", "--kind", "vscode", "--no-wait", "--even-if-never"

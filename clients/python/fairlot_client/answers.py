@@ -1518,6 +1518,9 @@ class SessionInFull(TypedDict):
     claimable_from: str | None
     created_at: str
     end_message: str
+    files_from: int | None
+    files_sentence: str
+    files_kept_until: str | None
     interruptions: list[Interruption]
     expected_back_at: str | None
     reserved_ahead: list[ReservedAhead]
@@ -1872,6 +1875,23 @@ class TemplateVersion(TypedDict):
     made_by: str | None
     made_at: str
     withdrawn_at: str | None
+
+
+class Terminal(TypedDict):
+    """An open shell beside a worker of a running job."""
+
+    id: str
+    worker: int
+    user: str
+    own: bool
+    attached: bool
+    opened_from: str
+    opened_at: str
+    may_end: bool
+
+
+class Terminals(TypedDict):
+    items: list[Terminal]
 
 
 class Tested(TypedDict):

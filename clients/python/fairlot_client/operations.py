@@ -1042,6 +1042,25 @@ def read_service_log_lines(
     )
 
 
+def list_terminals(job_id: int) -> Call[answers.Terminals]:
+    """Returns the open shells of a job.
+
+    Users who may neither open a terminal in the job nor cancel it see none.
+    """
+    return Call("GET", filled("/jobs/{job_id}/terminals", job_id=job_id))
+
+
+def end_terminal(job_id: int, terminal_id: str) -> Call[None]:
+    """Ends a shell and the programs that it runs.
+
+    Its user may, and users who may cancel the job. Has no effect on a
+    shell that has ended.
+    """
+    return Call(
+        "DELETE", filled("/jobs/{job_id}/terminals/{terminal_id}", job_id=job_id, terminal_id=terminal_id)
+    )
+
+
 def list_sessions(
     *,
     team: str | None = None,
@@ -1074,6 +1093,7 @@ def start_session(
     kind: Literal["notebook", "vscode"] | Unset = UNSET,
     idle_timeout_minutes: int | Unset = UNSET,
     time_limit_hours: int | Unset = UNSET,
+    files_from: int | Unset | None = UNSET,
 ) -> Call[answers.SessionInFull]:
     """Starts a session that the caller owns.
 
@@ -1092,6 +1112,7 @@ def start_session(
             kind=kind,
             idle_timeout_minutes=idle_timeout_minutes,
             time_limit_hours=time_limit_hours,
+            files_from=files_from,
         ),
     )
 
@@ -3254,6 +3275,8 @@ class Operations:
     list_service_events = PagedMethod(list_service_events)
     get_service_traffic = Method(get_service_traffic)
     read_service_log_lines = Method(read_service_log_lines)
+    list_terminals = Method(list_terminals)
+    end_terminal = Method(end_terminal)
     list_sessions = PagedMethod(list_sessions)
     start_session = Method(start_session)
     get_session = Method(get_session)

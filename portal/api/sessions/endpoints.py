@@ -15,6 +15,7 @@ from portal.api.pages import ListFilters, page_of
 from portal.api.seen import seen_or_404
 from portal.api.sessions import schemas
 from portal.jobs.failure import failure_of, log_end_of
+from portal.jobs.files import are_gone, deleted_at
 from portal.sessions.detail import SessionDetail, details_of
 from portal.sessions.listing import SESSIONS
 from portal.user_request import ApiRequest
@@ -23,6 +24,7 @@ from scheduling.core.event_texts import end_text_of
 from scheduling.leases.interruptions import back_by, of_session
 from scheduling.models import Session
 from scheduling.sessions.actions import keep_session, start_session, stop_session
+from scheduling.sessions.files import files_sentence, why_no_copy
 from scheduling.sessions.programs import completed
 
 router = Router(tags=["Sessions"])
@@ -67,6 +69,7 @@ def begin(request: ApiRequest, new: schemas.NewSession) -> Status[Any]:
         kind=new.kind,
         idle_minutes=new.idle_timeout_minutes,
         longest_hours=new.time_limit_hours,
+        files_from=visible_session(request, new.files_from) if new.files_from is not None else None,
         even_if_never=new.even_if_never,
     )
     return Status(201, _shown(request, made.pk))
@@ -96,7 +99,11 @@ def stop(request: ApiRequest, session_id: int) -> Status[Any]:
 def _shown(request: ApiRequest, session_id: int) -> dict[str, Any]:
     detail = details_of([visible_session(request, session_id)], request.auth)[0]
     failure = log_end_of(detail.job) if detail.is_unready else failure_of(detail.job)
+    job = detail.job
     return show(detail) | {
+        "files_from": detail.session.files_from_id,
+        "files_sentence": why_no_copy(detail.session) if job.has_ended else files_sentence(job),
+        "files_kept_until": None if are_gone(job) else deleted_at(job),
         "interruptions": interruptions.as_json(interruptions.shown(of_session(detail.job))),
         "expected_back_at": back_by([detail.job]),
         "reserved_ahead": interruptions.ahead_as_json(

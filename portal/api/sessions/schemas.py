@@ -45,6 +45,12 @@ class NewSession(WithOldNames, NewJob):
         description="Number of hours from the session's first start until it is stopped, even if it is in use.",
     )
     longest_hours: Whole | None = read_as("time_limit_hours")
+    files_from: Whole | None = Field(
+        None,
+        description="Id of an ended session of the same team and cluster. Its files are copied into the new session "
+        "before its program starts: everything in the folders of the job, and with the same owner its home folder; in "
+        "Kubernetes the files in FAIRLOT_CHECKPOINT_DIR.",
+    )
 
 
 class Session(WithOldNames, Schema):
@@ -78,6 +84,16 @@ class Session(WithOldNames, Schema):
 
 
 class SessionInFull(Session):
+    files_from: int | None = Field(
+        description="Id of the session whose files were copied; null if none were."
+    )
+    files_sentence: str = Field(
+        description="What happens to the files when the session stops; after its end why a new session cannot get "
+        "them, or empty if it can."
+    )
+    files_kept_until: datetime | None = Field(
+        description="Time at which the files of an ended session are deleted; null if unknown or never."
+    )
     interruptions: list[Interruption] = Field(description="The 20 most recent interruptions, newest first.")
     expected_back_at: datetime | None = Field(
         description="Time by which a waiting session is expected to start; null if unknown."

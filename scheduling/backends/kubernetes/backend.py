@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -21,6 +21,7 @@ from scheduling.backends.base import (
     FileList,
     FilesNotReady,
     Gang,
+    Input,
     LogChunk,
     NodeGpus,
     NoSuchTerminal,
@@ -32,6 +33,7 @@ from scheduling.backends.base import (
     Unanswered,
     Use,
 )
+from scheduling.backends.files_to_copy import with_copy
 from scheduling.backends.kubernetes import (
     checkpoint_files,
     claims,
@@ -49,7 +51,7 @@ from scheduling.backends.kubernetes.code_delivery import with_code
 from scheduling.backends.kubernetes.gang_ungater import GangUngater
 from scheduling.backends.kubernetes.log_stream import LogContext, files_of
 from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
-from scheduling.backends.kubernetes.objects import JOB, OWNER
+from scheduling.backends.kubernetes.objects import CHECKPOINTS, INPUTS, JOB, OWNER
 from scheduling.backends.kubernetes.orders import (
     FORBIDDEN,
     JOBS,
@@ -213,12 +215,12 @@ class KubernetesBackend:
         Does nothing if this epoch was already started or stopped, or if the job has a later epoch. Raises BackendError
         if the gang cannot start, for example because its Job has already ended.
         """
-        if gang.inputs and not self._checkpoint_claim:
+        if (gang.inputs or gang.copies) and not self._checkpoint_claim:
             raise BackendError(
                 "the files of earlier jobs cannot be read, because this cluster has no claim for checkpoints"
             )
         report = resume_report(gang)
-        gang = with_code(with_requirements(with_resume(mpi.with_keys(gang))))
+        gang = _with_copy(with_code(with_requirements(with_resume(mpi.with_keys(gang)))))
         pod = objects.Pod(
             image=gang.environment_name,
             command=gang.command,
@@ -497,6 +499,9 @@ class KubernetesBackend:
                 raise terminals.elsewhere(namespace, pod)
         raise NoSuchTerminal("The worker's pod is not running.")
 
+    def end_terminal(self, *, job_id: int, key: str) -> None:
+        """Does nothing, because Fairlot opens no terminals in pods."""
+
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Watches the cluster and yields None at every change, and at least every `timeout` seconds.
 
@@ -618,6 +623,17 @@ def _run(reflector: Reflector) -> None:
         reflector.run()
     except Unauthorized as refusal:
         logger.error("%s: %s", reflector.path, refusal)
+
+
+def _with_copy(gang: Gang) -> Gang:
+    """Returns the gang with a command that first copies the checkpoints of an earlier session. Returns a gang that
+    copies nothing unchanged."""
+    if gang.copies is None:
+        return gang
+    earlier = Input(f"session-{gang.copies.job_id}", gang.copies.job_id)
+    folders = [(f"{INPUTS}/{earlier.name}/checkpoint", CHECKPOINTS)]
+    gang = with_copy(gang, gang.copies, folders, notes_in=CHECKPOINTS)
+    return replace(gang, inputs=[*gang.inputs, earlier])
 
 
 @contextmanager

@@ -29,7 +29,9 @@ from scheduling.backends.base import (
     Use,
     Worker,
 )
+from scheduling.backends.files_to_copy import with_copy
 from scheduling.backends.local import (
+    accounts,
     code_files,
     devices,
     environments,
@@ -349,6 +351,10 @@ class LocalBackend:
             files, key=key, rows=rows, columns=columns, rank=rank, is_trusted=is_trusted
         )
 
+    def end_terminal(self, *, job_id: int, key: str) -> None:
+        """Ends a terminal of a job. See Backend.end_terminal."""
+        terminal.end_terminal(JobFiles(self.root, job_id), key=key)
+
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Yields None immediately, then whenever a supervisor replaces a report, and at least every `timeout`
         seconds."""
@@ -431,6 +437,9 @@ class LocalBackend:
             if gang.code is not None:
                 code_files.write(files, gang.code.content)
             if (uid := described["confinement"]["uid"]) is not None:
+                if (view := described["confinement"]["view"]) is not None:
+                    name = accounts.name_of(gang.team, uid)
+                    view["replaced"] = accounts.write(files, name=name, uid=uid)
                 for folder in (secret_files.files_of(files, gang.epoch), volumes.place(files)):
                     sandbox.grant_read(folder, below=files.folder, gid=uid)
             self._order_run(files, described)
@@ -493,6 +502,10 @@ class LocalBackend:
         if gang.mounts:
             binds.append(Bind(path=str(volumes.place(files)), writable=False))
         binds += [Bind(path=str(path), writable=False) for path in inputs.folders(self.root, gang.inputs)]
+        if gang.copies is not None:
+            copied = inputs.folders_to_copy(self.root, gang.copies, files)
+            binds += [Bind(path=source, writable=False) for source, _ in copied]
+            gang = with_copy(gang, gang.copies, copied, notes_in=str(files.folder / "home"))
         if gang.secrets.folders:
             binds.append(Bind(path=str(secret_files.files_of(files, gang.epoch)), writable=False))
         roles: list[tuple[GangRole | None, int]] = [*gang.roles_of_workers()]
@@ -634,11 +647,11 @@ class LocalBackend:
             held = sum(1 for one in gang.workers if one.gpu_indices)
             ours |= {"RANK": rank, "WORLD_SIZE": str(held), "LOCAL_RANK": "0"}
         uid = gang.uid if self.isolation.users else os.geteuid()
+        # Without namespaces there is no account for a team's UID, and programs such as PyTorch before 2.13 need a name.
+        name = accounts.name_of(gang.team if self.isolation.users else "", uid or 0)
         usual = {
-            # The machine has no account for a team's UID, but programs such as PyTorch before 2.13 ask for the user's
-            # name.
-            "USER": f"uid{uid}",
-            "LOGNAME": f"uid{uid}",
+            "USER": name,
+            "LOGNAME": name,
             # `pip install` puts programs into the job's home folder (bin/job-environment), which comes first.
             "PATH": f"{files.folder / 'home' / '.local' / 'job-packages' / 'bin'}:{path}",
             "HOME": str(files.folder / "home"),

@@ -4,6 +4,7 @@
     <root>/<job>/logs            the workers' output
     <root>/<job>/secrets, volumes    what the job may read (secret_files.py, volumes.py)
     <root>/<job>/code.tar.gz     the job's code (code_files.py)
+    <root>/<job>/passwd, group   what the job sees in place of the machine's accounts (accounts.py)
     <root>/<job>/gang.json       the gang that was ordered last: its workers, GPUs and settings
     <root>/<job>/desired.json    the last order, with its epoch
     <root>/<job>/poke            a FIFO; a byte in it makes the supervisor read its orders

@@ -65,6 +65,8 @@ class View(TypedDict):
     binds: list[Bind]
     # Device files of GPUs that the gang does not hold. Earlier releases did not write this key.
     devices: NotRequired[list[str]]
+    # Files that the gang sees in place of others, by the path of those others (accounts.py).
+    replaced: NotRequired[dict[str, str]]
     # Makes everything except writable binds read-only. Used for jobs that run as the portal's user.
     read_only: bool
 
@@ -396,7 +398,12 @@ def _set_flags(path: str, *, add: int = 0, remove: int = 0, recursive: bool = Fa
 def _arrange(view: View) -> None:
     """Makes the mounts that `view` describes, in the mount namespace of this process. Raises OSError."""
     _mount("none", "/", "", MS_REC | MS_PRIVATE)
-    with _opened([view["tmp"], *(bind["path"] for bind in view["binds"])]) as (tmp, *sources):
+    replaced = {place: own for place, own in view.get("replaced", {}).items() if os.path.isfile(place)}
+    with _opened([view["tmp"], *replaced.values(), *(bind["path"] for bind in view["binds"])]) as (
+        tmp,
+        *rest,
+    ):
+        copies, sources = rest[: len(replaced)], rest[len(replaced) :]
         if view["read_only"]:
             _set_flags("/", add=MOUNT_ATTR_RDONLY, recursive=True)
         for place in view["temporary"]:
@@ -411,6 +418,8 @@ def _arrange(view: View) -> None:
             _mount("/dev/null", path, "", MS_BIND)
             # so that opening the device fails, as with a device that cgroups forbid
             _set_flags(path, add=MOUNT_ATTR_NODEV)
+        for copy, place in zip(copies, replaced, strict=True):
+            _bind(copy, place, writable=False)
         for source, bind in zip(sources, view["binds"], strict=True):
             _make_place(bind["path"], is_folder=stat.S_ISDIR(os.fstat(source).st_mode))
             _bind(source, bind["path"], writable=bind["writable"])

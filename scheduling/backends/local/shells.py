@@ -5,8 +5,9 @@ shell as it starts workers: in the gang's namespaces, as its user, with the work
 portal. So the shell is a process of the job: it is frozen with the gang, counted with it, and ends with it.
 
 The supervisor gives the portal the master side of the shell's pseudoterminal, and keeps a copy. So it carries no bytes
-itself, and output that nobody reads makes only the shell wait. If the portal's connection is lost, the shell lives for
-KEPT_SECONDS, within which the portal can ask for the same shell again.
+while the portal does. If the portal's connection is lost, the shell lives for KEPT_SECONDS, within which the portal can
+ask for the same shell again. Meanwhile the supervisor reads the output, until the scrollback is full of unseen output;
+more makes only the shell wait.
 
 The supervisor never waits for a shell to start, because programs of the job can stop the new process with a signal.
 
@@ -15,7 +16,8 @@ Messages are JSON objects, one a packet:
     portal      {"key": …}          returns the shell with this key
     portal      {"key": …, "rank": 0, "rows": 24, "columns": 80, "trusted": false}
                                     opens the shell, or returns the one with this key
-    supervisor  {"new": true}       with the file descriptor of the master side
+    portal      {"key": …, "end": true}    ends the shell with this key, on a connection of its own
+    supervisor  {"new": true}       with the file descriptors of the master side and of the scrollback
     supervisor  {"refused": …}      a message for users
     portal      {"end": true}       ends the shell
     supervisor  {"exit": 0}         the shell has ended, with this code
@@ -41,8 +43,9 @@ from math import inf
 from typing import Any
 
 from scheduling.backends import opening
-from scheduling.backends.local import processes, sandbox
+from scheduling.backends.local import processes, sandbox, scrollback
 from scheduling.backends.local.files import JobFiles
+from scheduling.backends.local.scrollback import Scrollback
 from scheduling.backends.local.worker import Worker, exit_code
 
 logger = logging.getLogger(__name__)
@@ -50,7 +53,8 @@ SOCKET = "terminals"  # the socket's name in the job's folder
 MOST_SHELLS = 16
 MOST_LINKS = 64  # connections of the portal
 LARGEST_MESSAGE = 4096
-KEPT_SECONDS = 120.0  # how long a shell lives without a connection
+KEPT_SECONDS = 900.0  # how long a shell lives without a connection
+CHUNK = 16 * 1024  # bytes of output that are read at once
 HANGUP_SECONDS = 2.0  # between SIGHUP and SIGKILL
 START_SECONDS = 5.0  # the longest time for the start of a shell
 MOST_CELLS = 1000  # rows or columns of a terminal
@@ -78,6 +82,9 @@ class Shell:
     pid: int
     master: int  # file descriptor of the pseudoterminal's master side
     link: socket.socket | None  # the connection of the portal that has the shell
+    scrollback: Scrollback
+    unseen: int = 0  # bytes of output that nobody has seen; meanwhile the supervisor reads
+    is_read: bool = False  # by the supervisor
     left_at: float = inf  # monotonic time at which the connection was lost
     kill_at: float = inf  # monotonic time of SIGKILL; set once the shell must end
 
@@ -116,6 +123,8 @@ class Shells:
             self._accept()
         elif start := next((each for each in self._starts.values() if each.answer is ready), None):
             self._go_on(start)
+        elif shell := next((each for each in self._shells.values() if each.master == ready), None):
+            self._read_output(shell)
         elif isinstance(ready, socket.socket) and ready in self._links:
             self._read(ready, find)
 
@@ -128,7 +137,7 @@ class Shells:
         if shell is None:
             return
         del self._shells[shell.key]
-        os.close(shell.master)
+        self._let_go(shell)
         if shell.link is not None:
             link, shell.link = shell.link, None
             _send(link, {"exit": exit_code(status)})
@@ -159,7 +168,7 @@ class Shells:
         for start in list(self._starts.values()):
             self._forget(start)
         for shell in self._shells.values():
-            os.close(shell.master)
+            self._let_go(shell)
         self._shells = {}
         for link in list(self._links):
             self._drop(link)
@@ -204,8 +213,11 @@ class Shells:
     def _follow(self, asked: dict[str, Any], link: socket.socket, find: Find) -> None:
         """Does what a message asks for. Raises NoShell."""
         if asked.get("end"):
-            for shell in [each for each in self._shells.values() if each.link is link]:
-                self._hang_up(shell)
+            for shell in self._shells.values():
+                if shell.key == asked["key"] if "key" in asked else shell.link is link:
+                    self._hang_up(shell)
+            for begun in [each for each in self._starts.values() if each.key == asked.get("key")]:
+                self._give_up(begun, "it was ended")
             return
         key = str(asked["key"])
         known, start = self._shells.get(key), self._starts.get(key)
@@ -221,7 +233,8 @@ class Shells:
     def _give(self, shell: Shell, link: socket.socket, *, is_new: bool) -> None:
         self._replace(shell, link)
         shell.left_at = inf
-        _send(link, {"new": is_new}, shell.master)
+        self._stop_reading(shell)
+        _send(link, {"new": is_new}, shell.master, shell.scrollback.fd)
 
     def _replace(self, had: Shell | Start, link: socket.socket) -> None:
         """Lets `link` have what another connection had until now."""
@@ -234,7 +247,8 @@ class Shells:
         """Closes a connection. Its shell lives on for a while."""
         for shell in self._shells.values():
             if shell.link is link:
-                shell.link, shell.left_at = None, time.monotonic()
+                shell.link = None
+                self._leave(shell)
         for start in self._starts.values():
             start.link = None if start.link is link else start.link
         if link in self._links:
@@ -271,11 +285,12 @@ class Shells:
             self._give_up(start, "the process ended")
         else:  # exec has closed the other end
             os.set_blocking(start.master, False)
-            shell = self._shells[start.key] = Shell(start.key, start.pid, start.master, link=None)
+            shell = Shell(start.key, start.pid, start.master, None, scrollback.create())
+            self._shells[start.key] = shell
             start.master, link = -1, start.link
             self._forget(start)
             if link is None:
-                shell.left_at = time.monotonic()
+                self._leave(shell)
             else:
                 self._give(shell, link, is_new=True)
         return False
@@ -294,6 +309,36 @@ class Shells:
         start.answer.close()
         if start.master >= 0:
             os.close(start.master)
+
+    def _leave(self, shell: Shell) -> None:
+        """Notes that nobody has the shell, and reads its output from now on."""
+        shell.left_at, shell.unseen = time.monotonic(), 0
+        if not shell.is_read:
+            shell.is_read = True
+            self._selector.register(shell.master, selectors.EVENT_READ, self)
+
+    def _read_output(self, shell: Shell) -> None:
+        """Keeps a piece of the output of a shell that nobody has. Stops once more would be lost."""
+        try:
+            data = os.read(shell.master, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:  # the shell has just ended
+            data = b""
+        shell.scrollback.add(data)
+        shell.unseen += len(data)
+        if not data or shell.unseen > scrollback.KEPT - 2 * CHUNK:
+            self._stop_reading(shell)
+
+    def _stop_reading(self, shell: Shell) -> None:
+        if shell.is_read:
+            shell.is_read = False
+            self._selector.unregister(shell.master)
+
+    def _let_go(self, shell: Shell) -> None:
+        self._stop_reading(shell)
+        os.close(shell.master)
+        shell.scrollback.close()
 
     def _hang_up(self, shell: Shell) -> None:
         if shell.kill_at < inf:
@@ -410,8 +455,8 @@ def _is_of_portal(link: socket.socket) -> bool:
     return uid == os.geteuid() and pid not in {each.pid for each in processes.descendants(os.getpid())}
 
 
-def _send(link: socket.socket, message: dict[str, Any], fd: int | None = None) -> None:
-    """Sends a message, with a file descriptor if one is given. If the portal is gone or does not read, nothing
+def _send(link: socket.socket, message: dict[str, Any], *fds: int) -> None:
+    """Sends a message with the file descriptors that are given. If the portal is gone or does not read, nothing
     arrives."""
     with suppress(OSError):
-        socket.send_fds(link, [json.dumps(message).encode()], [] if fd is None else [fd])
+        socket.send_fds(link, [json.dumps(message).encode()], list(fds))

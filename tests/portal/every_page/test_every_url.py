@@ -45,6 +45,8 @@ NOWHERE = dict.fromkeys(WHO, 404)
 MOVED = dict.fromkeys(WHO, 302)
 ASTRO_MOVED = {who: 302 if status == 200 else status for who, status in ASTRO.items()}
 
+NO_TERMINAL = "00000000-0000-4000-8000-000000000000"
+
 # The expected status of GET by URL name and user; "?…" is a query that the page needs.
 EXPECTED: dict[str, dict[str, int]] = {
     "home": PAGE,
@@ -99,6 +101,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "job_file_image?path=work/nothing": NOWHERE | {ANONYMOUS: 302},
     "job_files_archive": ASTRO,
     "job_terminal": ASTRO,
+    "job_terminal_end": POSTED,
     "job_results": ASTRO,
     "job_files_delete": POSTED,
     "storage": PAGE,
@@ -380,6 +383,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:sessions": API,
     "api-1:session": API_ASTRO,
     "api-1:session_keep": API_POSTED,
+    "api-1:job_terminals": API_ASTRO,
+    "api-1:job_terminal": API_POSTED,
     "api-1:pipelines": API,
     "api-1:pipeline": API_ASTRO,
     "api-1:pipeline_cancel": API_POSTED,
@@ -589,6 +594,8 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
     verbs = re.search(r"\(\?P<verb>(\w+)", str(pattern.pattern))
     known = {
         "pk": keys.get(subject),
+        "key": NO_TERMINAL,
+        "terminal_id": NO_TERMINAL,
         "other": scene.waiting.pk,
         "job_id": scene.job.pk,
         "service_id": scene.service.pk,

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import struct
+import subprocess
 import sys
 import termios
 from contextlib import suppress
@@ -66,3 +67,30 @@ def test_the_command_passes_keys_sizes_and_the_exit_code(desk: Desk) -> None:  #
     _, status = wait_for(ended, what=lambda: f"its end; shown: {shown!r}")
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 9
+
+
+def test_open_shells_are_listed_and_ended(desk: Desk) -> None:  # noqa: F811
+    bob = desk.lab.people.bob
+    line = desk.open(bob)
+    key = line.key()
+    _, token = create_token(actor=bob, name="cli", scopes=[Scope.WORK], days=1)
+    environment = os.environ | {
+        "FAIRLOT_URL": f"http://127.0.0.1:{desk.port}", "FAIRLOT_TOKEN": token, "PYTHONPATH": str(CLIENT),
+    }  # fmt: skip
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fairlot_client", "shell", str(desk.job.pk), *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    listed = run("--list")
+    assert listed.returncode == 0, listed.stderr
+    assert key in listed.stdout
+    assert "in use" in listed.stdout
+    unknown = run("--attach", "zz")
+    assert unknown.returncode == 2
+    assert "no open shell with such an id" in unknown.stderr
+    ended = run("--end", key[:8])
+    assert ended.returncode == 0, ended.stderr
+    assert "Ended the shell of bob beside worker 0" in ended.stderr
+    line.until_closed()
+    assert key not in run("--list").stdout

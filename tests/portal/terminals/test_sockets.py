@@ -15,6 +15,7 @@ import pytest
 from django.conf import LazySettings, settings
 from django.db.models import F
 from django.db.models.functions import Now
+from django.test import Client
 from django.urls import reverse
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
@@ -425,7 +426,8 @@ def test_the_page_has_the_terminal_for_those_who_may_open_it(desk: Desk) -> None
     actions.open_terminal(actor=people.alice, job=desk.job, worker=0, origin="")
     page = signed_in(people.bob).get(address)
     assert 'data-terminal="' in page.content.decode()
-    assert "alice, worker 0" in page.content.decode()
+    (row,) = page.context["shells"]
+    assert (row.terminal.user, row.is_own, row.is_attached, row.may_end) == (people.alice, False, True, True)
     policy = page.headers["Content-Security-Policy"]
     nonce = re.search(r'data-nonce="([^"]+)"', page.content.decode())
     assert nonce is not None
@@ -434,6 +436,102 @@ def test_the_page_has_the_terminal_for_those_who_may_open_it(desk: Desk) -> None
     assert "unsafe-inline" not in policy.replace("style-src-attr 'unsafe-inline'", "")
     assert "No terminal for you here" in signed_in(people.olga).get(address).content.decode()
     assert signed_in(people.charlie).get(address).status_code == 404
+
+
+def test_a_visit_comes_back_to_the_shell_that_waits_and_shows_what_it_printed(desk: Desk) -> None:
+    bob, address = desk.lab.people.bob, reverse("job_terminal", args=[desk.job.pk])
+    browser = signed_in(bob)
+    assert browser.get(address).context["own"] is None
+    line = desk.open(bob, earlier=1)
+    key = line.key()
+    assert "earlier" not in line.told[0]
+    line.type("echo bef''ore\n")
+    line.wait_for("before")
+    elsewhere = browser.get(address)
+    assert "data-elsewhere" in elsewhere.content.decode(), "a second tab takes nothing away"
+    line.link.close()
+    wait_for(
+        lambda: Terminal.objects.filter(left_at__isnull=False).exists(), what="the note that it was left"
+    )
+    page = browser.get(address)
+    assert f'data-shell="{key}"' in page.content.decode()
+    assert "data-elsewhere" not in page.content.decode()
+    again = desk.open(bob, terminal=key, earlier=1)
+    assert again.key() == key
+    assert again.told[0]["earlier"] > 0
+    again.wait_for("before")
+    assert Terminal.objects.get().left_at is None
+    plain = desk.open(bob, terminal=key)
+    plain.key()
+    assert "earlier" not in plain.told[0], "a client that does not ask for it"
+    assert len(events("terminal.open")) == 1
+
+
+def test_a_manager_sees_who_has_a_shell_and_ends_it_and_the_trail_says_so(desk: Desk) -> None:
+    people, number = desk.lab.people, desk.job.pk
+    line = desk.open(people.bob)
+    key = line.key()
+    address = reverse("job_terminal_end", args=[number, key])
+    assert signed_in(people.charlie).post(address).status_code == 404
+    assert signed_in(people.charlie).get(f"/api/v1/jobs/{number}/terminals").status_code == 404
+    seen = signed_in(people.olga).get(reverse("job_terminal", args=[number]))
+    assert "No terminal for you here" in seen.content.decode()
+    assert [row.may_end for row in seen.context["shells"]] == [True], "operators may cancel the job"
+    sent = signed_in(people.alice).post(address)
+    assert sent.url.endswith(f"?worker=0&ended={key}")
+    assert line.until_closed()["ended"] in {"the shell ended", "no longer allowed"}
+    (closed,) = events("terminal.close")
+    assert closed["actor"] == "alice"
+    assert closed["user"] == "bob"
+    assert closed["reason"] == "ended by alice"
+    assert signed_in(people.alice).post(address).status_code == 302
+    assert len(events("terminal.close")) == 1, "it is noted once"
+
+
+def test_the_api_lists_and_ends_shells(desk: Desk) -> None:
+    people, path = desk.lab.people, f"/api/v1/jobs/{desk.job.pk}/terminals"
+    line = desk.open(people.bob)
+    key = line.key()
+    _, works = create_token(actor=people.bob, name="works", scopes=[Scope.WORK], days=1)
+    _, of_ada = create_token(actor=people.ada, name="works", scopes=[], days=1)
+
+    def call(method: str, path: str, token: str) -> Any:
+        return getattr(Client(), method)(path, headers={"Authorization": f"Bearer {token}"})
+
+    (shown,) = call("get", path, works).json()["items"]
+    assert (shown["id"], shown["user"], shown["own"], shown["attached"], shown["may_end"]) == (
+        key, "bob", True, True, True,
+    )  # fmt: skip
+    assert call("delete", f"{path}/{key}", of_ada).status_code == 403, "the token may not"
+    assert call("delete", f"{path}/{key}", works).status_code == 204
+    line.until_closed()
+    assert call("get", path, works).json() == {"items": []}
+    assert call("delete", f"{path}/{key}", works).status_code == 204
+    of_another = actions.open_terminal(actor=people.alice, job=desk.job, worker=0, origin="")
+    member = Membership.objects.get(user=people.bob)
+    Job.objects.filter(pk=desk.job.pk).update(owner=people.alice)
+    assert member.role == Membership.Role.MEMBER
+    assert call("get", path, works).json() == {"items": []}
+    assert call("delete", f"{path}/{of_another.pk}", works).status_code == 403
+
+
+def test_a_shell_that_waits_ends_when_its_user_may_not_come_back(desk: Desk) -> None:
+    bob = desk.lab.people.bob
+    line = desk.open(bob)
+    key = line.key()
+    line.link.close()
+    wait_for(
+        lambda: Terminal.objects.filter(left_at__isnull=False).exists(), what="the note that it was left"
+    )
+    close_terminals()
+    assert Terminal.objects.open().exists()
+    member = Membership.objects.get(user=bob)
+    change_membership(actor=desk.lab.people.alice, membership=member, role=Membership.Role.VIEWER)
+    close_terminals()
+    (closed,) = events("terminal.close")
+    assert closed["reason"] == "no longer allowed"
+    change_membership(actor=desk.lab.people.alice, membership=member, role=Membership.Role.MEMBER)
+    assert desk.open(bob, terminal=key).refusal() == "The terminal has ended."
 
 
 def test_the_page_waits_until_the_job_runs(desk: Desk) -> None:

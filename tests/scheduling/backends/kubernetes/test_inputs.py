@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from scheduling.backends.base import Input
+from dataclasses import replace
+from uuid import uuid4
+
+from scheduling.backends.base import FilesToCopy, Gang, Input, Worker
 from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.backend import _with_copy
 
 
 def test_a_pod_mounts_the_folders_of_earlier_jobs_read_only_from_one_claim() -> None:
@@ -50,3 +54,17 @@ def test_the_container_that_names_the_checkpoint_only_reads_checkpoints_and_take
     }
     assert main["resources"]["limits"] == first["resources"]["limits"] | {objects.NVIDIA: "1"}
     assert first["securityContext"] == main["securityContext"]
+
+
+def test_a_session_started_again_mounts_and_copies_the_checkpoints_of_the_earlier_one() -> None:
+    worker = Worker(0, "node", (0,), (), None)
+    gang = Gang(
+        job_id=42, epoch=1, token=uuid4(), generation="A100", command=["serve", "notes"], environment_name="image",
+        environment={}, progress_pattern="", grace_seconds=1.0, log_limit_bytes=1, workers=[worker],
+    )  # fmt: skip
+    assert _with_copy(gang) is gang
+    copied = _with_copy(replace(gang, copies=FilesToCopy(41, limit_bytes=2**20, with_home=True)))
+    assert list(copied.inputs) == [Input("session-41", 41)]
+    assert copied.command[-7:] == [
+        "1024", "session 41", "/inputs/session-41/checkpoint", "/checkpoint", "--", "serve", "notes",
+    ]  # fmt: skip

@@ -15,12 +15,16 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scheduling.backends.base import End, NoSuchTerminal, Phase
-from scheduling.backends.local import isolation, processes, sandbox, shells
+from scheduling.backends.local import accounts, isolation, processes, sandbox, scrollback, shells
 from scheduling.backends.local.files import read_json
 from scheduling.backends.local.isolation import Isolation
 from scheduling.backends.local.shells import Shells
@@ -45,7 +49,7 @@ class Screen:
     def read(self) -> bool:
         """Reads what is there. Returns False once the shell has ended."""
         try:
-            self.shown += os.read(self.terminal.fileno(), 65536).decode(errors="replace")
+            self.shown += self.terminal.read(65536).decode(errors="replace")
         except BlockingIOError:
             return True
         except OSError:
@@ -133,10 +137,47 @@ def test_a_shell_has_the_workers_user_variables_and_folder_and_its_exit_code_is_
     assert seen.phase is Phase.RUNNING
 
 
+def test_the_user_of_a_team_has_a_name_and_a_home_folder(rig: Rig, desk: Desk) -> None:
+    if not (rig.backend.isolation.users and rig.backend.isolation.namespaces):
+        pytest.skip("jobs run as the user of the portal, or see the accounts of the machine")
+    gang = rig.start(rig.gang(SLEEPS, team="astro"))
+    rig.wait(gang, Phase.RUNNING)
+    (rig.files().folder / "home" / ".bashrc").write_text("PS1='[\\u in \\W]$ '\n")
+    screen = desk.open()
+    screen.wait_for(r"\[team-astro in ")
+    assert (
+        screen.said("whoami; id -gn; echo $USER $LOGNAME | xargs")
+        == "team-astro team-astro team-astro team-astro"
+    )
+    assert screen.said("getent passwd team-astro | cut -d: -f6") == str(rig.files().folder / "home")
+    assert screen.said("getent passwd 0 | cut -d: -f1") == "root", "the machine's accounts are there, too"
+    assert screen.said("touch /etc/passwd && echo can || echo cannot") == "cannot"
+    assert "team-astro" not in Path("/etc/passwd").read_text()
+
+
+def test_a_team_whose_name_the_machine_uses_is_called_by_its_uid(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = rig.root / "accounts"
+    taken.write_text("team-astro:x:7:7::/:/bin/sh")
+    monkeypatch.setattr(accounts, "PLACES", {"passwd": str(taken), "group": str(rig.root / "none")})
+    rig.files().make()
+    with rig.files().opened(rig.files().folder, make=True):
+        made = accounts.write(rig.files(), name=accounts.name_of("astro", 8), uid=8)
+    assert list(made) == [str(taken)]
+    first, own = Path(made[str(taken)]).read_text().splitlines()
+    assert first.startswith("team-astro:x:7:")
+    assert own.startswith("uid8:x:8:8:")
+    assert len(accounts.name_of("a" * 80, 8)) == accounts.LONGEST
+
+
 @pytest.mark.parametrize("own", [False, True])
-def test_the_prompt_names_the_job_where_the_user_has_no_account(rig: Rig, desk: Desk, own: bool) -> None:
+def test_the_prompt_names_the_job_where_the_user_has_no_account(
+    rig: Rig, desk: Desk, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
     if not rig.backend.isolation.users:
         pytest.skip("jobs run as the user of the portal, who has an account")
+    monkeypatch.setattr(accounts, "PLACES", {})  # as where jobs have no namespaces
     gang = rig.start(rig.gang(SLEEPS, environment={"PROMPT_COMMAND": "HUE=red"} if own else {}))
     rig.wait(gang, Phase.RUNNING)
     files = rig.files().folder / "home"
@@ -229,6 +270,85 @@ def test_a_lost_connection_keeps_the_shell_for_a_while_and_another_takes_it_over
     assert third.terminal.exit_code(third.message()) is not None
     with pytest.raises(NoSuchTerminal, match="has ended"):
         desk.open(rank=None)
+
+
+def test_what_was_shown_and_what_was_printed_meanwhile_is_there_for_who_comes_back(
+    rig: Rig, desk: Desk
+) -> None:
+    rig.wait(rig.start(rig.gang(SLEEPS)), Phase.RUNNING)
+    first = desk.open()
+    first.type("echo fir''st\n")
+    first.wait_for("first")
+    first.type("while ! test -e go; do sleep 0.05; done; echo mean''while; touch done\n")
+    first.wait_for("done")
+    first.terminal.close()
+    work = rig.files().folder / "work" / "rank-0"
+    (work / "go").touch()
+    until((work / "done").exists, "the end of the command, which nobody reads")
+    second = desk.open(rank=None)
+    until(
+        lambda: second.read() and "meanwhile" in second.terminal.earlier.decode() + second.shown, "the output"
+    )
+    assert "first" in second.terminal.earlier.decode()
+    assert desk.open("other").terminal.earlier == b""
+
+
+def test_output_that_nobody_reads_slows_the_shell_down_and_is_not_lost(rig: Rig, desk: Desk) -> None:
+    rig.wait(rig.start(rig.gang(SLEEPS)), Phase.RUNNING)
+    first = desk.open()
+    lines = 100_000
+    count = f"seq 1 20000; touch mid; seq 20001 {lines}; touch end"
+    first.type(f"stty -echo; echo rea''dy; read go; {count}; echo al''l\n")
+    first.wait_for("ready")
+    first.type("\n")
+    first.terminal.close()
+    work = rig.files().folder / "work" / "rank-0"
+    until((work / "mid").exists, "output that the supervisor reads meanwhile")
+    second = desk.open(rank=None)
+    assert not (work / "end").exists(), "more than is kept was printed"
+    second.shown = second.terminal.earlier.decode()
+    second.wait_for("all")
+    printed = second.shown.partition("ready\r\n")[2].split()
+    assert [int(line) for line in printed if line.isdigit()] == list(range(1, lines + 1))
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_a_shell_is_ended_by_its_key(rig: Rig, desk: Desk, is_left: bool) -> None:
+    rig.wait(rig.start(rig.gang(SLEEPS)), Phase.RUNNING)
+    screen, other = desk.open(), desk.open("other")
+    if is_left:
+        screen.terminal.close()
+    rig.backend.end_terminal(job_id=1, key="first")
+    if not is_left:
+        assert screen.terminal.exit_code(screen.message()) is not None
+
+    def is_over() -> bool:
+        try:
+            desk.open(rank=None).terminal.close()
+        except NoSuchTerminal:
+            return True
+        return False
+
+    until(is_over, "the end of the shell")
+    assert other.said("echo lives") == "lives"
+    rig.backend.end_terminal(job_id=1, key="first")
+    rig.backend.end_terminal(job_id=77, key="no such job")
+
+
+@given(st.lists(st.binary(max_size=200), max_size=40))
+def test_the_scrollback_keeps_the_newest_output(pieces: list[bytes]) -> None:
+    kept = 64
+    with mock.patch.object(scrollback, "KEPT", kept), mock.patch.object(scrollback, "CUT_WITHIN", 8):
+        made = scrollback.create()
+        for piece in pieces:
+            made.add(piece)
+        written = b"".join(pieces)
+        newest = written[-kept:]
+        if len(written) > kept and b"\n" in newest[:8]:
+            newest = newest[newest.index(b"\n") + 1 :]
+        assert made.read() == newest
+        made.close()
+        made.close()
 
 
 class ShellsHere:

@@ -88,12 +88,15 @@ def show_session(app: App, session: str) -> None:
 @click.option("--kind", type=click.Choice(["notebook", "vscode"]), help="What starts if there is no command.")
 @click.option("--idle-minutes", type=int, help="Minutes without use after which the session is stopped.")
 @click.option("--hours", type=int, help="Hours after which the session is stopped.")
+@click.option(
+    "--files-from", help="An ended session, by id or name, whose files are copied into the new one."
+)
 @click.option("--no-wait", is_flag=True, help="Do not wait until the session answers.")
 @output_option
 @with_app
 def open_session(
     app: App, *, file: Any, command: Any, even_if_never: bool, no_wait: bool, idle_minutes: int | None,
-    hours: int | None, kind: str | None, **options: Any,
+    hours: int | None, kind: str | None, files_from: str | None, **options: Any,
 ) -> None:  # fmt: skip
     """Start a session, wait until it answers, and print the address of its page.
 
@@ -107,9 +110,41 @@ def open_session(
     spec, place = spec_with_code(
         app, file=file, command=command, options=options, may_be_incomplete=kind is not None
     )
-    limits = chosen({"kind": kind, "idle_timeout_minutes": idle_minutes, "time_limit_hours": hours})
+    limits: dict[str, Any] = chosen(
+        {"kind": kind, "idle_timeout_minutes": idle_minutes, "time_limit_hours": hours}
+    )
+    if files_from is not None:
+        limits["files_from"] = finding.session_id_of(app, files_from)
     made = app.client.start_session(spec=spec, even_if_never=even_if_never, **place, **limits)
     talk(f'Started session {made["id"]} "{made["name"]}".')
+    _show_begun(app, made, no_wait=no_wait)
+
+
+@session.command("again")
+@finding.argument("session")
+@click.option("--without-files", is_flag=True, help="Do not copy the files of the ended session.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until the session answers.")
+@output_option
+@with_app
+def start_again(app: App, session: str, without_files: bool, no_wait: bool) -> None:
+    """Start an ended session again, with the same settings and a copy of its files."""
+    number = finding.session_id_of(app, session)
+    earlier, job = app.client.get_session(number), app.client.get_job(number)
+    made = app.client.start_session(
+        spec=job["spec"],
+        team=earlier["team"],
+        cluster=earlier["cluster"],
+        kind=earlier["kind"],
+        idle_timeout_minutes=earlier["idle_timeout_minutes"],
+        time_limit_hours=earlier["time_limit_hours"],
+        files_from=None if without_files else number,
+    )
+    talk(f'Started session {made["id"]} "{made["name"]}".')
+    _show_begun(app, made, no_wait=no_wait)
+
+
+def _show_begun(app: App, made: Any, *, no_wait: bool) -> None:
+    """Waits until a session answers, and prints the address of its page."""
     pause, said = SHORTEST, ""
     while not (no_wait or made["ready"] or made["state"] in finding.ENDED):
         if made["sentence"] != said:

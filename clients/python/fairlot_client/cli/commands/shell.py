@@ -18,6 +18,7 @@ import click
 from fairlot_client.cli import finding
 from fairlot_client.cli.app import App, talk, with_app
 from fairlot_client.cli.config import access_of
+from fairlot_client.cli.output import Column, output_option, show_rows, when
 from fairlot_client.errors import ConnectionFailed, FairlotError, NotFound, error_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ READ_EVERY = 64 * 1024  # bytes of output that were shown, after which the porta
 MOST_TRIES = 8  # to connect again; the portal keeps the shell for two minutes
 LONGEST_PAUSE = 15.0
 USUAL_SIZE = (80, 24)
+SHELLS: list[Column] = [
+    ("ID", "id"), ("USER", "user"), ("WORKER", "worker"), ("OPENED", when("opened_at")), ("FROM", "opened_from"),
+    ("STATE", lambda it: "in use" if it["attached"] else "waits"),
+]  # fmt: skip
 
 
 class Refused(FairlotError):
@@ -36,20 +41,38 @@ class Refused(FairlotError):
 @click.command()
 @finding.argument("job")
 @click.option("-w", "--worker", default="0", help="Rank of the worker, or ROLE/NUMBER; default 0.")
+@click.option("--list", "wants_list", is_flag=True, help="List the open shells of the job.")
+@click.option(
+    "--attach", metavar="SHELL", help="Attach to an open shell of yours, by the beginning of its id."
+)
+@click.option("--end", metavar="SHELL", help="End an open shell, by the beginning of its id.")
+@output_option
 @with_app
-def shell(app: App, job: str, worker: str) -> None:
+def shell(app: App, job: str, worker: str, *, wants_list: bool, attach: str | None, end: str | None) -> None:
     """Open a terminal beside a worker of a running job.
 
     The shell runs as the job's user, with its variables and GPUs, and ends with the job. The program ends with the exit
     code of the shell. If the connection is lost, it connects to the same shell again.
     """
+    number = finding.job_id_of(app, job)
+    if wants_list:
+        show_rows(app, app.client.list_terminals(number)["items"], SHELLS)
+        return
+    if end is not None:
+        found = _shell_of(app, number, end)
+        app.client.end_terminal(number, found["id"])
+        talk(f"Ended the shell of {found['user']} beside worker {found['worker']} of job {number}.")
+        return
     if sys.platform == "win32":
         raise click.UsageError("Windows has no terminals of this kind. Use the page of the job, or WSL.")
-    number = finding.job_id_of(app, job)
+    key = ""
+    if attach is not None:
+        found = _shell_of(app, number, attach)
+        key, worker = found["id"], str(found["worker"])
     rank = int(worker) if worker.isdecimal() else finding.rank_of(app, number, worker)
     access = access_of(app.context)
     talk(f"Connecting to worker {rank} of job {number}.")
-    session = _Session(access.url, access.token, number, rank)
+    session = _Session(access.url, access.token, number, rank, key)
     tries = 0
     while session.ended is None:
         try:
@@ -69,11 +92,20 @@ def shell(app: App, job: str, worker: str) -> None:
     sys.exit(code)
 
 
+def _shell_of(app: App, job: int, asked: str) -> Any:
+    """Returns the one open shell of the job whose id begins with `asked`. Raises UsageError if there is not one."""
+    found = [one for one in app.client.list_terminals(job)["items"] if asked and one["id"].startswith(asked)]
+    if len(found) != 1:
+        many = "several open shells" if found else "no open shell"
+        raise click.UsageError(f"{asked}: job {job} has {many} with such an id. See them with --list.")
+    return found[0]
+
+
 class _Session:
     """A terminal, over as many connections as it takes. `ended` is what the portal says at its end."""
 
-    def __init__(self, url: str, token: str, job: int, rank: int) -> None:
-        self.key = ""
+    def __init__(self, url: str, token: str, job: int, rank: int, key: str = "") -> None:
+        self.key = key
         self.ended: dict[str, Any] | None = None
         self._address = f"{url.replace('http', 'ws', 1)}/jobs/{job}/terminal/socket"
         self._token, self._job, self._rank = token, job, rank
