@@ -77,6 +77,7 @@ let earlier = 0; // bytes of earlier output that are still to come; xterm.js mus
 function say(text) {
   state.textContent = text;
   again.hidden = !isOver || !jobRuns();
+  markOwn();
 }
 
 function forget() {
@@ -126,7 +127,6 @@ function follow(told) {
     earlier = told.earlier ?? 0;
     if (earlier) terminal.reset(); // it comes again
     say("Connected");
-    markOwn();
     send({ size: [terminal.rows, terminal.cols] });
     terminal.focus();
   } else if (told.refused && key) {
@@ -209,8 +209,9 @@ function start() {
   say(isElsewhere ? "Your shell is open in another window." : "The shell has ended.");
 }
 
-// The list of open shells offers none that this tab has.
+// The list of open shells offers none that this tab has, and no second button for a new one.
 function markOwn() {
+  for (const link of document.querySelectorAll("[data-shell-new]")) link.hidden = !again.hidden;
   for (const link of document.querySelectorAll("[data-shell-attach]"))
     link.hidden = !isOver && link.dataset.shellAttach === key;
 }
