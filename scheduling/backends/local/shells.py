@@ -404,7 +404,9 @@ def _become(
             os.dup2(terminal, target)
         for fd in (master, terminal):
             os.close(fd)
-        environment = {"PROMPT_COMMAND": NAME_IN_PROMPT, "PROMPT_DIRTRIM": "2"} | worker.environment | {"TERM": TERM}
+        environment = (
+            {"PROMPT_COMMAND": NAME_IN_PROMPT, "PROMPT_DIRTRIM": "2"} | worker.environment | {"TERM": TERM}
+        )
         _enter_folder(environment.get("FAIRLOT_CODE_DIR", ""), worker.folder)
         own = environment.get("SHELL", "")
         for program in [own] * own.startswith("/") + list(PROGRAMS):
