@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0095_points_by_step'),
+        ('scheduling', '0096_early_stops_of_members'),
     ]
 
     operations = [
