@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -85,19 +86,22 @@ def convert(source: Source, report: Report, known: Sequence[str]) -> list[Work]:
     """Returns a service or a job for each app."""
     works: list[Work] = []
     for fields in fields_of(source, report):
-        for app in _apps(fields, 0):
-            works += _app(app, report, known)
+        for app, path in _apps(fields, "/"):
+            works += _app(app, path, report, known)
     return works
 
 
-def _apps(fields: Fields, depth: int) -> Iterator[Fields]:
+def _apps(fields: Fields, parent: str) -> Iterator[tuple[Fields, str]]:
+    """Yields each app with its whole id. An id that does not begin with a slash is relative to that of the group."""
+    own = posixpath.normpath(posixpath.join(parent, fields.text("id")))
     if "apps" not in fields and "groups" not in fields:
-        yield fields
+        yield fields, own if "id" in fields else ""
         return
-    yield from fields.sections("apps")
+    for app in fields.sections("apps"):
+        yield app, posixpath.normpath(posixpath.join(own, app.text("id"))) if "id" in app else ""
     for group in fields.sections("groups"):
         if "apps" in group or "groups" in group:
-            yield from _apps(group, depth + 1)
+            yield from _apps(group, own)
     drop_each(fields, {
         "id": "Fairlot has no groups of services. The name of each app contains its group.",
         "pods": "Pods of several containers are not imported.",
@@ -106,9 +110,9 @@ def _apps(fields: Fields, depth: int) -> Iterator[Fields]:
         drop_each(group, {"id": "Fairlot has no groups of services."} | LEFT_OUT)
 
 
-def _app(app: Fields, report: Report, known: Sequence[str]) -> list[Work]:
+def _app(app: Fields, path: str, report: Report, known: Sequence[str]) -> list[Work]:
     draft = JobDraft(report, known_generations=known)
-    name = app.text("id").strip("/").replace("/", "-")
+    name = path.strip("/").replace("/", "-")
     if name:
         draft.name(name, app.at("id"))
     draft.default("name", "marathon-app", "The app has no id.")

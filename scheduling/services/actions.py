@@ -83,14 +83,16 @@ def change_service(
     service: Service,
     spec: JobSpec | None = None,
     stopped: bool | None = None,
+    again: bool = False,
     even_if_never: bool = True,
     seen: Collection[str] | None = None,
     **rules: Any,
 ) -> Service:
     """Changes a service: its spec, whether it is stopped, and the fields of Service in `rules`, such as `replicas`.
 
-    A spec that differs from the current one creates a revision and rolls it out; an equal spec does not. Replicas of
-    the new revision run with the actor's rights. If `even_if_never` is False, raises Refused if a replica with the new
+    A spec that differs from the current one creates a revision and rolls it out; an equal spec does not. `again` rolls
+    out the current spec as a new revision, which replaces all replicas. Replicas of the new revision run with the
+    actor's rights. If `even_if_never` is False, raises Refused if a replica with the new
     spec could never run. `seen`: the versions that the caller has seen (require_version).
     """
     service = _locked(actor, service)
@@ -111,7 +113,11 @@ def change_service(
         service.stopped_at = now_from_database() if stopped else None
         service.save(update_fields=["stopped_at"])
         note(service, Kind.STOPPED if stopped else Kind.STARTED, user=by)
-    if spec is not None and (number := _update(service, spec, actor, even_if_never=even_if_never)):
+    if again and spec is None and service.current is not None:
+        spec = JobSpec.stored(service.current.spec)
+    if spec is not None and (
+        number := _update(service, spec, actor, again=again, even_if_never=even_if_never)
+    ):
         changed["revision"] = number
     if changed:
         was = {name: before[name] for name in changed if name in before}
@@ -175,16 +181,16 @@ def _locked(actor: User, service: Service) -> Service:
     return locked
 
 
-def _update(service: Service, spec: JobSpec, actor: User, *, even_if_never: bool) -> int | None:
+def _update(service: Service, spec: JobSpec, actor: User, *, again: bool, even_if_never: bool) -> int | None:
     """Creates a revision with the spec and makes it the current one. Returns the revision's number.
 
-    Returns None, and creates no revision, if the current revision has an equal spec.
+    Unless `again`, returns None, and creates no revision, if the current revision has an equal spec.
 
     `even_if_never`: whether to accept a spec with which no replica could ever run. If False, raises Refused for such a
     spec.
     """
     spec = spec.model_copy(update={"name": service.name})
-    if service.current is not None and JobSpec.stored(service.current.spec) == spec:
+    if not again and service.current is not None and JobSpec.stored(service.current.spec) == spec:
         return None
     _require_member(actor, service.tenant)
     _check(spec, service.tenant, service.cluster, actor, even_if_never=even_if_never)

@@ -19,6 +19,9 @@ from portal.api.auth import Bearer
 from portal.api.compatible.chronos import router as chronos
 from portal.api.compatible.conversion import NotConverted
 from portal.api.compatible.marathon import router as marathon
+from portal.api.compatible.marathon_groups import router as marathon_groups
+from portal.api.compatible.marathon_state import ping
+from portal.api.compatible.marathon_state import router as marathon_state
 from portal.models import Scope
 from scheduling.spec.job_spec import SpecError
 
@@ -49,6 +52,9 @@ api = NinjaAPI(
     auth=[work, Basic(work)],
 )
 api.add_router("/v2", marathon)
+api.add_router("/v2", marathon_groups)
+api.add_router("/v2", marathon_state)
+api.get("/ping", url_name="marathon_ping")(ping)
 api.add_router("/v1/scheduler", chronos)
 
 

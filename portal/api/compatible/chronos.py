@@ -1,4 +1,4 @@
-"""Schedules in the shape of Chronos' jobs: list, search, create or replace, run now, kill and delete.
+"""Schedules in the shape of Chronos' jobs: list, search, create or replace, run now, kill, delete and statistics.
 
 Reference: Chronos 2.5, docs/docs/api.md.
 """
@@ -6,7 +6,7 @@ Reference: Chronos 2.5, docs/docs/api.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,6 +14,7 @@ from django.db.models import Count, Max, Q, QuerySet
 from django.http import Http404, HttpResponse
 from ninja import Router
 from ninja.responses import Status
+from numpy import percentile
 
 from accounting.core.errors import Refused
 from accounting.models import Membership, Tenant
@@ -37,6 +38,18 @@ from scheduling.spec.job_spec import JobSpec
 
 router = Router()
 DONE = Status[Any](204, None)
+DEPENDENT = (
+    "A schedule does not wait for other schedules. Make a pipeline, whose steps need each other, or one schedule whose"
+    " command runs the programs one after the other."
+)
+QUANTILES = {
+    "median": 50,
+    "75thPercentile": 75,
+    "95thPercentile": 95,
+    "98thPercentile": 98,
+    "99thPercentile": 99,
+}
+MOST_RUNS = 10_000  # of which the times are read for statistics, newest first
 
 
 @router.get("/jobs", url_name="chronos_jobs")
@@ -54,7 +67,25 @@ def search(request: ApiRequest, name: str = "", command: str = "", any: str = ""
     return [_job(one) for one in _counted(found)]
 
 
-@router.post("/iso8601", response={204: None}, url_name="chronos_iso8601")
+@router.get("/jobs/summary", url_name="chronos_summary")
+def summary(request: ApiRequest) -> dict[str, Any]:
+    """Returns the names of the schedules, how their last runs ended and whether runs go on."""
+    return {
+        "jobs": [
+            {"name": one["name"], "status": _last_of(one), "state": one["state"], "schedule": one["schedule"],
+             "parents": [], "disabled": one["disabled"]}
+            for one in map(_job, _counted(_seen(request)))
+        ]
+    }  # fmt: skip
+
+
+@router.api_operation(["POST", "PUT"], "/dependency", response={204: None}, url_name="chronos_dependency")
+def depend(request: ApiRequest) -> Status[Any]:
+    """Refuses a job that waits for others."""
+    raise Refused(DEPENDENT, "parents")
+
+
+@router.api_operation(["POST", "PUT"], "/iso8601", response={204: None}, url_name="chronos_iso8601")
 def create(request: ApiRequest) -> Status[Any]:
     """Creates a schedule, or replaces the newest one of this name. A job that is due once, at once, is submitted.
 
@@ -95,6 +126,36 @@ def _without_disabled(body: str) -> tuple[str, bool | None]:
     return (json.dumps(read), disabled) if isinstance(disabled, bool) else (body, None)
 
 
+@router.get("/job/stat/{name}", url_name="chronos_stat")
+def stat(request: ApiRequest, name: str) -> dict[str, Any]:
+    """Returns how long the runs of a schedule that succeeded took, in seconds."""
+    schedule = _schedule(request, name)
+    return {"histogram": _histogram(_seconds([schedule]).get(schedule.pk, [])), "taskStatHistory": []}
+
+
+@router.get("/stats/{which}", url_name="chronos_stats")
+def stats(request: ApiRequest, which: str) -> list[dict[str, Any]]:
+    """Returns a statistic of the times of all schedules with runs that succeeded, the longest first: median, mean,
+    75thPercentile, 95thPercentile, 98thPercentile or 99thPercentile."""
+    if which not in {"mean", *QUANTILES}:
+        raise Http404
+    schedules = list(_seen(request))
+    times = _seconds(schedules)
+    found = [
+        {"jobNameLabel": one.name, "time": _histogram(times[one.pk])[which]}
+        for one in schedules
+        if one.pk in times
+    ]
+    return sorted(found, key=lambda one: -one["time"])
+
+
+@router.get("/job/{name}", url_name="chronos_job")
+def job(request: ApiRequest, name: str) -> dict[str, Any]:
+    """Returns one schedule."""
+    schedule = _schedule(request, name)
+    return next(_job(one) for one in _counted(_seen(request).filter(pk=schedule.pk)))
+
+
 @router.put("/job/{name}", response={204: None}, url_name="chronos_job")
 def run(request: ApiRequest, name: str) -> Status[Any]:
     """Starts a run of a schedule now."""
@@ -117,10 +178,18 @@ def kill(request: ApiRequest, name: str) -> Status[Any]:
     return DONE
 
 
+@router.get("/graph/dot", url_name="chronos_dot")
+def dot(request: ApiRequest) -> HttpResponse:
+    """Returns a graph in the language of Graphviz, with a node for each schedule. None waits for another one."""
+    nodes = "".join(f"  {json.dumps(name)};\n" for name in _seen(request).values_list("name", flat=True))
+    return HttpResponse(f"digraph jobs {{\n{nodes}}}\n", content_type="text/vnd.graphviz")
+
+
 @router.get("/graph/csv", url_name="chronos_graph")
 def graph(request: ApiRequest) -> HttpResponse:
     """Returns a line for each schedule: node, name, how its last run ended, and whether it runs."""
-    lines = [f"node,{one['name']},{_last_of(one)},idle\n" for one in map(_job, _counted(_seen(request)))]
+    found = map(_job, _counted(_seen(request)))
+    lines = [f"node,{one['name']},{_last_of(one)},{one['state']}\n" for one in found]
     return HttpResponse("".join(lines), content_type="text/csv")
 
 
@@ -152,11 +221,12 @@ def _newest(schedules: QuerySet[Schedule]) -> Schedule | None:
 
 
 def _counted(schedules: QuerySet[Schedule]) -> Iterable[Any]:
-    """Adds how often the jobs of each schedule have succeeded and failed, and when last."""
+    """Adds how often the jobs of each schedule have succeeded and failed, and when last; and how many go on."""
     good, bad = (Q(runs__job__state=state) for state in (Job.State.SUCCEEDED, Job.State.FAILED))
     return schedules.annotate(
         successes=Count("runs", filter=good),
         errors=Count("runs", filter=bad),
+        ongoing=Count("runs", filter=Q(runs__job__isnull=False, runs__job__ended_at=None)),
         last_success=Max("runs__job__ended_at", filter=good),
         last_error=Max("runs__job__ended_at", filter=bad),
     )
@@ -181,6 +251,31 @@ def _job(schedule: Any) -> dict[str, Any]:
         "errorCount": schedule.errors,
         "lastSuccess": schedule.last_success or "",
         "lastError": schedule.last_error or "",
+        "state": f"{schedule.ongoing} running" if schedule.ongoing else "idle",
+    }
+
+
+def _seconds(schedules: Sequence[Schedule]) -> dict[int, list[float]]:
+    """Returns how long the newest successful runs of each schedule took, in seconds, by the schedule's id."""
+    runs = Job.objects.filter(scheduled_as__schedule__in=schedules, state=Job.State.SUCCEEDED)
+    times = runs.exclude(first_started_at=None).order_by("-id")
+    found: dict[int, list[float]] = {}
+    for schedule, began, ended in times.values_list("scheduled_as__schedule", "first_started_at", "ended_at")[
+        :MOST_RUNS
+    ]:
+        found.setdefault(schedule, []).append((ended - began).total_seconds())
+    return found
+
+
+def _histogram(seconds: list[float]) -> dict[str, float]:
+    """Returns the number, the mean and the quantiles of some times; all are 0 without any."""
+    if not seconds:
+        return {"count": 0, "mean": 0, **dict.fromkeys(QUANTILES, 0)}
+    values = percentile(seconds, list(QUANTILES.values()))
+    return {
+        "count": len(seconds),
+        "mean": sum(seconds) / len(seconds),
+        **{name: float(value) for name, value in zip(QUANTILES, values, strict=True)},
     }
 
 

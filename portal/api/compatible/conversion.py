@@ -41,12 +41,19 @@ def converted(text: str, name: str) -> tuple[Work, Conversion]:
 
     Raises NotConverted if a field is refused, and if the text describes several.
     """
+    works, found = works_of(text, name)
+    if len(works) != 1:
+        raise NotConverted([Line(Fate.REFUSED, "", "", "Send one app or job in a call.")])
+    return works[0], found
+
+
+def works_of(text: str, name: str) -> tuple[Sequence[Work], Conversion]:
+    """Converts a text in the format `name` to everything that it describes. Raises NotConverted if a field is
+    refused."""
     found = convert(text, name=name, known_generations=known_generations())
     if found.refused:
         raise NotConverted([line for line in found.report if line.fate is Fate.REFUSED])
-    if len(found.works) != 1:
-        raise NotConverted([Line(Fate.REFUSED, "", "", "Send one app or job in a call.")])
-    return found.works[0], found
+    return found.works, found
 
 
 def asked_place(request: ApiRequest, work: Work) -> tuple[Tenant, Cluster]:

@@ -24,9 +24,17 @@ def test_an_app_becomes_a_service() -> None:
 def test_each_app_of_a_group_is_imported() -> None:
     found = convert(SAMPLES["marathon-group"])
     assert [(work.kind, work.name) for work in found.works] == [
-        (WorkKind.SERVICE, "tools-web"), (WorkKind.JOB, "worker_1"),
+        (WorkKind.SERVICE, "tools-web"), (WorkKind.JOB, "tools-worker_1"),
     ]  # fmt: skip
     assert found.works[0].spec["command"].startswith('export PORT0="$PORT"')
+
+
+def test_an_id_without_a_slash_is_relative_to_its_group() -> None:
+    apps = [{"id": one, "cmd": "x"} for one in ("web", "/shop/db", "../cache")]
+    group = {"id": "/shop", "apps": apps, "groups": [{"id": "models", "apps": [{"id": "web", "cmd": "x"}]}]}
+    assert [work.name for work in convert(json.dumps(group)).works] == [
+        "shop-web", "shop-db", "cache", "shop-models-web",
+    ]  # fmt: skip
 
 
 def test_access_to_the_node_is_refused() -> None:
