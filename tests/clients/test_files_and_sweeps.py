@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fairlot_client.cli.code import packed
 from fairlot_client.cli.commands.sweeps import value_of
@@ -193,6 +194,26 @@ def test_a_foreign_file_is_converted_with_its_report(scene: Scene, fairlot, tmp_
     assert (done.exit_code, done.stdout) == (0, f"{Job.objects.get(name='train').pk}\n")
     script.write_text("what is this")
     assert fairlot(scene.people.bob, "convert", script).exit_code == 1
+
+
+def test_what_a_foreign_file_has_become_is_written_in_the_chosen_form(
+    scene: Scene, fairlot, tmp_path: Path
+) -> None:
+    bob, file = scene.people.bob, tmp_path / "apps.json"
+    apps = [{"id": name, "cmd": "x", "portDefinitions": [{"port": 80}]} for name in ("one", "two")]
+    file.write_text(json.dumps({"id": "/shop", "apps": apps}))
+    made = fairlot(bob, "submit", file, "-o", "yaml")
+    assert made.exit_code == 0, made.stderr
+    assert [one["name"] for one in yaml.safe_load_all(made.stdout)] == ["shop-one", "shop-two"]
+    file.write_text("#!/bin/bash\n#SBATCH --job-name=train\n#SBATCH --gres=gpu:2\npython train.py\n")
+    checked = json.loads(fairlot(bob, "submit", "--check", file, "-o", "json").stdout)
+    assert ([work["name"] for work in checked["works"]], Job.objects.filter(name="train").count()) == (
+        ["train"],
+        0,
+    )
+    for words in (["submit"], ["convert", "--submit"]):
+        shown = json.loads(fairlot(bob, *words, file, "-o", "json").stdout)
+        assert shown["id"] == Job.objects.filter(name="train").latest("pk").pk
 
 
 def test_an_array_of_slurm_becomes_a_sweep(scene: Scene, fairlot, tmp_path: Path) -> None:

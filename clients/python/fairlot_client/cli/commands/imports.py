@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from fairlot_client.cli.app import App, talk, with_app
-from fairlot_client.cli.output import Column, output_option, plural, show_one, show_rows
+from fairlot_client.cli.output import Column, output_option, plural, show_created, show_one, show_rows
 from fairlot_client.cli.spec import place_of
 
 REPORT: list[Column] = [("FATE", "fate"), ("SOURCE", "source"), ("TARGET", "target"), ("MEANING", "text")]
@@ -34,13 +35,14 @@ def described(options: Any) -> str:
 def convert(app: App, file: Any, format: str | None, report: bool, submit: bool, **place: str | None) -> None:  # noqa: A002 - the option's name
     """Convert a file of another system, such as a Slurm script or a Kubernetes Job, to job specifications.
 
-    The report goes to stderr, the specifications as YAML go to stdout. Refused fields end with exit code 1.
+    The report goes to stderr, the specifications as YAML go to stdout; with --submit, what was created instead. Refused
+    fields end with exit code 1.
     """
     asked = {"format": format, "cluster": place["cluster"]}
     found = app.client.convert_file(
         text=file.read(), **{name: value for name, value in asked.items() if value}
     )
-    if app.output != "table":
+    if app.output != "table" and not submit:
         show_one(app, found, [], name="format")
     elif report:
         show_rows(app, found["report"], REPORT, name="source")
@@ -48,8 +50,8 @@ def convert(app: App, file: Any, format: str | None, report: bool, submit: bool,
         show_result(found, specifications=not submit)
     if not found["works"]:
         click.get_current_context().exit(1)
-    for work in found["works"] if submit else ():
-        create(app, work, place_of(place))
+    if submit:
+        create_all(app, found["works"], place_of(place))
 
 
 def show_result(found: Any, *, specifications: bool) -> None:
@@ -69,30 +71,42 @@ def show_result(found: Any, *, specifications: bool) -> None:
     click.echo("---\n".join(work["yaml"] for work in found["works"]), nl=False)
 
 
-def create(app: App, work: Any, place: dict[str, Any]) -> None:
-    """Creates the job, service, schedule, sweep or pipeline that was found, and prints its id."""
+def create_all(app: App, works: Sequence[Any], place: dict[str, Any]) -> None:
+    """Creates the jobs, services, schedules, sweeps and pipelines that were found, and writes each of them."""
+    written = 0
+    for work in works:
+        made, text = create(app, work, place)
+        if made is None:
+            talk(text)
+            continue
+        if written and app.output == "yaml":
+            click.echo("---")
+        show_created(app, text, made)
+        written += 1
+
+
+def create(app: App, work: Any, place: dict[str, Any]) -> tuple[Any, str]:
+    """Creates what was found. Returns it, or None if this version of the command cannot, and a sentence about it."""
     spec, options, client = work["spec"], work["options"], app.client
     match work["kind"]:
         case "job":
             made: Any = client.submit_job(spec=spec, **place)
-            talk(f'Submitted job {made["id"]} "{made["name"]}" for {made["team"]}.')
+            return made, f'Submitted job {made["id"]} "{made["name"]}" for {made["team"]}.'
         case "sweep":
             made = client.create_sweep(spec=spec, **options, **place)
-            talk(f'Created sweep {made["id"]} "{made["name"]}" with {plural(made["size"], "member")}.')
+            size = plural(made["size"], "member")
+            return made, f'Created sweep {made["id"]} "{made["name"]}" with {size}.'
         case "pipeline":
             made = client.create_pipeline(**options, **place)
-            talk(f'Created pipeline {made["id"]} "{made["name"]}" with {plural(len(made["steps"]), "step")}.')
+            steps = plural(len(made["steps"]), "step")
+            return made, f'Created pipeline {made["id"]} "{made["name"]}" with {steps}.'
         case "service":
             made = client.create_service(spec=spec, **options, **place)
-            talk(f'Created service {made["id"]} "{made["name"]}" for {made["team"]}.')
         case "schedule":
             made = client.create_schedule(spec=spec, **options, **place)
-            talk(f'Created schedule {made["id"]} "{made["name"]}" for {made["team"]}.')
         case kind:
-            talk(f"{work['name']} is a {kind}, which this version of the command does not create.")
-            return
-    if app.output == "table":
-        click.echo(made["id"])
+            return None, f"{work['name']} is a {kind}, which this version of the command does not create."
+    return made, f'Created {work["kind"]} {made["id"]} "{made["name"]}" for {made["team"]}.'
 
 
 def submit_foreign(app: App, text: str, place: dict[str, Any], *, check: bool) -> bool:
@@ -110,9 +124,11 @@ def submit_foreign(app: App, text: str, place: dict[str, Any], *, check: bool) -
     show_result(found, specifications=False)
     if not found["works"]:
         click.get_current_context().exit(1)
+    if not check:
+        create_all(app, found["works"], place)
+        return True
     for work in found["works"]:
-        if check:
-            talk(f"{work['name']} becomes a {work['kind']}.")
-        else:
-            create(app, work, place)
+        talk(f"{work['name']} becomes a {work['kind']}.")
+    if app.output != "table":
+        show_one(app, found, [], name="format")
     return True
