@@ -202,17 +202,17 @@ def test_what_a_foreign_file_has_become_is_written_in_the_chosen_form(
     bob, file = scene.people.bob, tmp_path / "apps.json"
     apps = [{"id": name, "cmd": "x", "portDefinitions": [{"port": 80}]} for name in ("one", "two")]
     file.write_text(json.dumps({"id": "/shop", "apps": apps}))
-    made = fairlot(bob, "submit", file, "-o", "yaml")
+    made = fairlot(bob, "submit", "-o", "yaml", "-f", file)
     assert made.exit_code == 0, made.stderr
     assert [one["name"] for one in yaml.safe_load_all(made.stdout)] == ["shop-one", "shop-two"]
     file.write_text("#!/bin/bash\n#SBATCH --job-name=train\n#SBATCH --gres=gpu:2\npython train.py\n")
-    checked = json.loads(fairlot(bob, "submit", "--check", file, "-o", "json").stdout)
+    checked = json.loads(fairlot(bob, "submit", "--check", "-o", "json", file).stdout)
     assert ([work["name"] for work in checked["works"]], Job.objects.filter(name="train").count()) == (
         ["train"],
         0,
     )
     for words in (["submit"], ["convert", "--submit"]):
-        shown = json.loads(fairlot(bob, *words, file, "-o", "json").stdout)
+        shown = json.loads(fairlot(bob, *words, "-o", "json", file).stdout)
         assert shown["id"] == Job.objects.filter(name="train").latest("pk").pk
 
 
