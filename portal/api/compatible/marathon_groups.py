@@ -50,7 +50,7 @@ def create(request: ApiRequest) -> Status[Any]:
 
 @router.put("/groups", url_name="marathon_groups")
 def change_root(request: ApiRequest) -> dict[str, Any]:
-    """Creates or changes the services of a group and of the groups in it. Others stay as they are."""
+    """Creates or changes the services of a group and of the groups in it. Others stay unchanged."""
     return _put(request, mapping_in(body_of(request)), is_new=False)
 
 
@@ -66,7 +66,7 @@ def group(request: ApiRequest, group_id: str) -> dict[str, Any]:
 
 @router.put("/groups/{path:group_id}", url_name="marathon_group")
 def change(request: ApiRequest, group_id: str) -> dict[str, Any]:
-    """Creates or changes the services of a group. Services that the body leaves out stay as they are."""
+    """Creates or changes the services of a group. Services that the body leaves out stay unchanged."""
     return _put(request, {"id": f"/{group_id.strip('/')}"} | mapping_in(body_of(request)), is_new=False)
 
 
