@@ -258,12 +258,13 @@ def _job(schedule: Any) -> dict[str, Any]:
 def _seconds(schedules: Sequence[Schedule]) -> dict[int, list[float]]:
     """Returns how long the newest successful runs of each schedule took, in seconds, by the schedule's id."""
     runs = Job.objects.filter(scheduled_as__schedule__in=schedules, state=Job.State.SUCCEEDED)
-    times = runs.exclude(first_started_at=None).order_by("-id")
+    times = runs.order_by("-id")
     found: dict[int, list[float]] = {}
     for schedule, began, ended in times.values_list("scheduled_as__schedule", "first_started_at", "ended_at")[
         :MOST_RUNS
     ]:
-        found.setdefault(schedule, []).append((ended - began).total_seconds())
+        if began and ended:
+            found.setdefault(schedule, []).append((ended - began).total_seconds())
     return found
 
 

@@ -46,7 +46,8 @@ def revert(request: ApiRequest, deployment_id: str) -> dict[str, str]:
 @router.get("/queue", url_name="marathon_queue")
 def queue(request: ApiRequest) -> dict[str, Any]:
     """Returns the services of which replicas wait for GPUs, with the number of these replicas."""
-    waiting = [one for one in seen_services(request).order_by("id") if one.wanted > one.holding]
+    services: list[Any] = list(seen_services(request).order_by("id"))  # with the numbers of their replicas
+    waiting = [one for one in services if one.wanted > one.holding]
     return {
         "queue": [
             {
