@@ -26,6 +26,8 @@ HELP = {
     "job": "jobs#follow-a-job",
     "job_edit": "jobs#change-a-job",
     "jobs_selected": "jobs#change-several-jobs-at-once",
+    "sweeps_selected": "sweeps#cancel-run-again-clone",
+    "schedules_selected": "schedules#pause-change-or-delete-a-schedule",
     "job_log": "jobs#read-the-log",
     "job_metrics": "metrics",
     "job_file": "jobs#get-the-files-of-a-job",

@@ -4,7 +4,7 @@ counts and saved views, and the order of the API."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Self
 
 from django.core.paginator import Paginator
@@ -22,6 +22,7 @@ from portal.fragments import render_page, wanted_part
 from portal.lists.choices import choice_of, choosable, columns_view
 from portal.lists.columns import Columns
 from portal.lists.facets import Chip, Facet, facets_of_states, subtree
+from portal.lists.selection import Choice, selected_view
 from portal.lists.views import opened, view_pages
 from portal.live.topics import topics_of_jobs
 from portal.sorting import M
@@ -52,6 +53,7 @@ class WorkList(Generic[M]):
     - `prefix`: begins the lookups of name, team and owner, if they are fields of a related object.
     - `drafts`: the kind of drafts of such objects, whose number the page shows; "" if there are none.
     - `rows`: returns the rows of a page of objects, in the same order, for the cells; by default the objects.
+    - `choices`: what users can do with several objects that they select, by a key. Their model has `changeable_by`.
     """
 
     name: str
@@ -67,6 +69,7 @@ class WorkList(Generic[M]):
     prefix: str = ""
     drafts: str = ""
     rows: Callable[[Sequence[M], User], Sequence[Any]] = lambda found, reader: found
+    choices: Mapping[str, Choice] = field(default_factory=dict)
 
     @property
     def urls(self) -> list[Any]:
@@ -80,6 +83,11 @@ class WorkList(Generic[M]):
                 PARAMETERS,
                 self.columns,
                 lambda query: WorkFilter.read(query, self).chips(self),
+            ),
+            *(
+                [path(f"{self.name}/selected/", selected_view(self), name=f"{self.name}_selected")]
+                if self.choices
+                else []
             ),
         ]
 
@@ -201,6 +209,7 @@ def show_list(request: UserRequest, work: WorkList[Any]) -> HttpResponse:
             "columns": reverse(f"{work.name}_columns"),
             "views": reverse(f"{work.name}_views"),
             "new": reverse(f"{work.one}_new"),
+            "selected": reverse(f"{work.name}_selected") if work.choices else "",
         },
     }
     return render_page(request, "lists/work.html", context)

@@ -12,9 +12,11 @@ from accounting.models import User
 from portal import wording
 from portal.lists.cells import Code, Label, Link, Muted
 from portal.lists.columns import Column, Columns
+from portal.lists.selection import Choice
 from portal.lists.work import WorkList
 from portal.sorting import Names, Since
 from scheduling.models import Draft, Schedule, ScheduleRun
+from scheduling.schedules.actions import pause_schedule, resume_schedule
 from scheduling.timetable import TimetableError
 
 # A paused schedule has no next run, although `next_due_at` keeps its value.
@@ -127,4 +129,22 @@ SCHEDULES = WorkList(
     purpose="A schedule submits a job at set times: every night, every Monday, on the last day of each month.",
     create="Create a schedule",
     drafts=Draft.Kind.SCHEDULE,
+    choices={
+        "pause": Choice(
+            "Pause the selected schedules?",
+            "Pause",
+            "pause",
+            "paused",
+            lambda user, one: pause_schedule(actor=user, schedule=one),
+            lambda one: "is paused already" if one.paused_at else "",
+        ),
+        "resume": Choice(
+            "Resume the selected schedules?",
+            "Resume",
+            "play",
+            "resumed",
+            lambda user, one: resume_schedule(actor=user, schedule=one),
+            lambda one: "" if one.paused_at else "is not paused",
+        ),
+    },
 )

@@ -8,9 +8,11 @@ from django.urls import reverse
 from accounting.models import User
 from portal.lists.cells import Label, Link, chip_of, chips_of, counts_in_words
 from portal.lists.columns import Column, Columns
+from portal.lists.selection import Choice
 from portal.lists.work import WorkList, ended_of
 from portal.sorting import Names
 from scheduling.models import Draft, Sweep, SweepMember
+from scheduling.sweeps.actions import cancel_sweep
 
 # Tone and icon of each state's chip.
 STATES = {
@@ -30,6 +32,10 @@ def label_of(shown: Sweep) -> Label:
 def _seen(user: User) -> QuerySet[Sweep]:
     found = Sweep.objects.visible_to(user).defer("spec", "parameters")
     return found.select_related("tenant", "owner", "cluster")
+
+
+def _why_not_cancelled(one: Sweep) -> str:
+    return "has already ended" if one.ended_at or one.state == Sweep.State.CANCELLED else ""
 
 
 SWEEPS = WorkList(
@@ -69,4 +75,15 @@ SWEEPS = WorkList(
     purpose="A sweep submits a job for each combination of parameters, a few at a time, and compares their metrics.",
     create="Create a sweep",
     drafts=Draft.Kind.SWEEP,
+    choices={
+        "cancel": Choice(
+            "Cancel the selected sweeps?",
+            "Cancel sweeps",
+            "x-circle",
+            "cancelled",
+            lambda user, one: cancel_sweep(actor=user, sweep=one),
+            _why_not_cancelled,
+            is_dangerous=True,
+        ),
+    },
 )

@@ -59,16 +59,36 @@ def only(context: RequestContext, name: str, value: str) -> str:
 
 
 @register.simple_tag
-def work_rows(one: str, rows: Iterable[tuple[int, Any]], heads: Sequence[tuple[str, Column]]) -> SafeString:
-    """Renders the rows of a list of work. `one` begins their ids, and `heads` are the columns, the fixed ones first."""
+def work_rows(
+    one: str, rows: Iterable[tuple[int, Any]], heads: Sequence[tuple[str, Column]], *, picks: bool = False
+) -> SafeString:
+    """Renders the rows of a list of work. `one` begins their ids, and `heads` are the columns, the fixed ones first.
+
+    With `picks`, a box before each row selects it.
+    """
     now = timezone.now()
     return format_html_join(
         "\n",
-        '<tr id="{}-{}">{}</tr>',
+        '<tr id="{}-{}">{}{}</tr>',
         (
-            (one, key, SafeString("".join(_cell(column, row, now) for _, column in heads)))
+            (
+                one,
+                key,
+                _pick(key, row, heads[0][1]) if picks else "",
+                SafeString("".join(_cell(column, row, now) for _, column in heads)),
+            )
             for key, row in rows
         ),
+    )
+
+
+def _pick(key: int, row: Any, column: Column) -> SafeString:
+    """Renders the cell with the box that selects a row. `column` has the row's name."""
+    return format_html(
+        '<td class="pick"><input type="checkbox" name="chosen" value="{}" form="selection" '
+        'aria-label="Select {}"></td>',
+        key,
+        column.cell(row).text if column.cell else key,
     )
 
 

@@ -83,6 +83,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "job_follow": POSTED,
     "jobs": PAGE,
     "jobs_selected": MOVED,
+    "sweeps_selected": MOVED,
+    "schedules_selected": MOVED,
     "jobs_columns": MOVED,
     "jobs_views": PAGE,
     "jobs_view_remove": MOVED,
