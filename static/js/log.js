@@ -441,14 +441,82 @@ async function step(direction) {
   }
   const isCut = found.next !== null && found.index >= found.lines.length - 1;
   say(isCut ? "The search has not reached the end of the log. Press Enter to continue it." : "");
+  found.pattern = patternOf(query);
+  markMatches();
   const total = `${found.lines.length}${found.next === null ? "" : "+"}`;
   $("count").textContent = found.lines.length === 0 ? "No match" : `${found.index + 1} of ${total}`;
   root.querySelector('[data-log-step="-1"]').disabled = found.lines.length < 2;
   if (found.lines.length > 0) choose(await goTo(...found.lines[found.index]));
 }
 
-// The first match that the reader sees, or the first one after it.
+// The search as a JavaScript pattern; null for a regular expression that only the server (RE2) understands.
+function patternOf({ q, regex }) {
+  try {
+    return new RegExp(regex === "1" ? q.replace(/^\(\?i\)/, "") : q.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"), "giu");
+  } catch {
+    return null;
+  }
+}
+
+// Marks all matches in the lines in view, by ranges: neither lines nor their colours change.
+function markMatches() {
+  if (!CSS.highlights) return;
+  const ranges = found.pattern ? linesInView().flatMap((line) => rangesIn(line, found.pattern)) : [];
+  CSS.highlights.set("log-match", new Highlight(...ranges));
+}
+
+function linesInView() {
+  const { top, bottom } = view.getBoundingClientRect();
+  let [low, high] = [0, list.children.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (list.children[middle].getBoundingClientRect().bottom < top) low = middle + 1;
+    else high = middle;
+  }
+  const lines = [];
+  for (let line = list.children[low]; line && line.getBoundingClientRect().top <= bottom; line = line.nextElementSibling) lines.push(line);
+  return lines;
+}
+
+function rangesIn(line, pattern) {
+  const nodes = []; // [text node, where its text begins in the line]
+  const walker = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+  let length = 0;
+  while (walker.nextNode()) {
+    nodes.push([walker.currentNode, length]);
+    length += walker.currentNode.length;
+  }
+  const place = (at) => {
+    const [node, begin] = nodes.findLast(([, begin]) => begin <= at);
+    return [node, at - begin];
+  };
+  return [...line.textContent.matchAll(pattern)]
+    .filter(([text]) => text !== "")
+    .map(({ 0: text, index }) => {
+      const range = new Range();
+      range.setStart(...place(index));
+      range.setEnd(...place(index + text.length));
+      return range;
+    });
+}
+
+let isMarking = false;
+function markSoon() {
+  if (isMarking || !found.pattern) return;
+  isMarking = true;
+  requestAnimationFrame(() => {
+    isMarking = false;
+    markMatches();
+  });
+}
+view.addEventListener("scroll", markSoon);
+new MutationObserver(markSoon).observe(list, { childList: true, subtree: true });
+
+// The match in the chosen line; else the first one that the reader sees, or the first one after it.
 function nearest(lines) {
+  const isChosen = ([rank, offset]) => String(rank) === chosen?.dataset.rank && offset === Number(chosen.dataset.at);
+  const at = lines.findIndex(isChosen);
+  if (at >= 0) return at;
   const top = view.getBoundingClientRect().top;
   const seen = [...list.children].find((item) => item.getBoundingClientRect().bottom > top);
   const isFrom = ([rank, offset]) => String(rank) === seen?.dataset.rank && offset >= Number(seen.dataset.at);
@@ -491,7 +559,12 @@ function choose(line) {
   $("link").disabled = !line;
   const address = new URL(location.href);
   address.searchParams.set("ranks", ranks);
-  for (const name of ["rank", "line"]) address.searchParams.delete(name);
+  for (const name of ["rank", "line", "q", "regex"]) address.searchParams.delete(name);
+  if (found.key !== "") {
+    const { q, regex } = JSON.parse(found.key);
+    address.searchParams.set("q", q);
+    if (regex === "1") address.searchParams.set("regex", regex);
+  }
   if (line) {
     address.searchParams.set("rank", line.dataset.rank);
     address.searchParams.set("line", line.dataset.at);
@@ -538,6 +611,7 @@ function say(problem) {
 function forget() {
   say("");
   found = NOTHING;
+  markMatches();
   choose(null);
   $("count").textContent = "";
   root.querySelector('[data-log-step="-1"]').disabled = true;
@@ -551,6 +625,13 @@ function toggles(button, className) {
 toggles($("wrap"), "wraps");
 toggles($("times"), "timed");
 
-// A line of the address that the log does not have leaves the reader at the end.
+// A line of the address that the log does not have leaves the reader at the end. A search of the address goes on from it.
+const asked = new URL(location.href).searchParams;
 if (root.dataset.line !== "") choose(await goTo(Number(root.dataset.lineRank), Number(root.dataset.line)).catch(() => null));
 open();
+if (asked.get("q")) {
+  const { elements } = root.querySelector("[data-log-search]");
+  elements.q.value = asked.get("q");
+  elements.regex.checked = asked.get("regex") === "1";
+  step(1);
+}

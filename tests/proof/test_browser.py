@@ -15,6 +15,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 from tests.proof.browser import People, Person
 from tests.proof.looks import tables_that_are_cut, what_axe_says, what_is_too_wide
 from tests.proof.portal import ROOT, RunningPortal
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -90,6 +91,17 @@ def test_the_log_survives_a_cut_connection(people: People, portal: RunningPortal
     expect(state).to_have_text("Complete", timeout=FINALLY)
     assert lines.all_text_contents() == raw_log(bob.page)
     check_the_training(lines.all_text_contents(), preempted=False)
+
+    # All matches in view are marked, and the address has the search.
+    search = bob.page.get_by_label("Search in the log", exact=True)
+    search.fill("STEP")
+    search.press("Enter")
+    marked = "CSS.highlights.get('log-match')?.size ?? 0"
+    wait_for(lambda: bob.page.evaluate(marked) > 1, what="the matches are marked")
+    expect(bob.page).to_have_url(re.compile(r"[?&]q=STEP(&|$)"))
+    bob.page.reload()
+    expect(search).to_have_value("STEP")
+    wait_for(lambda: bob.page.evaluate(marked) > 1, what="the matches are marked again")
     # The page may have been refreshing one of its parts when the web server was killed.
     people.complaints[:] = [said for said in people.complaints if "Failed to fetch" not in said]
 
