@@ -207,10 +207,7 @@ def test_what_a_foreign_file_has_become_is_written_in_the_chosen_form(
     assert [one["name"] for one in yaml.safe_load_all(made.stdout)] == ["shop-one", "shop-two"]
     file.write_text("#!/bin/bash\n#SBATCH --job-name=train\n#SBATCH --gres=gpu:2\npython train.py\n")
     checked = json.loads(fairlot(bob, "submit", "--check", "-o", "json", file).stdout)
-    assert ([work["name"] for work in checked["works"]], Job.objects.filter(name="train").count()) == (
-        ["train"],
-        0,
-    )
+    assert (checked["job"], Job.objects.filter(name="train").count()) == ("train", 0)
     for words in (["submit"], ["convert", "--submit"]):
         shown = json.loads(fairlot(bob, *words, "-o", "json", file).stdout)
         assert shown["id"] == Job.objects.filter(name="train").latest("pk").pk
@@ -226,6 +223,8 @@ def test_an_array_of_slurm_becomes_a_sweep(scene: Scene, fairlot, tmp_path: Path
     assert fairlot(scene.people.bob, "submit", "--gpus", 1, script).exit_code == 0
     asked = fairlot(scene.people.bob, "submit", "--check", script)
     assert (asked.exit_code, "many becomes a sweep." in asked.stderr) == (0, True)
+    assert {"job", "verdict", "cost"} <= {line.split()[0] for line in asked.stdout.splitlines()}
+    assert "many, one member" in asked.stdout
     assert not Sweep.objects.filter(name="many").exists()
     made = fairlot(scene.people.bob, "submit", script)
     sweep = Sweep.objects.get(name="many")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import click
 
 from fairlot_client.cli.app import App, talk
+from fairlot_client.cli.local_files import is_python, left_behind, opened, refuse_unknown, text_of
 from fairlot_client.cli.output import plural
-from fairlot_client.cli.spec import read_options, require_command
+from fairlot_client.cli.spec import directives_of, read_options, require_command, script_of
 
 # Folders that programs make again, or that are no code.
 SKIPPED = {
@@ -42,7 +44,9 @@ def spec_with_code(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the specification and the place that the arguments describe, like `read_options`.
 
-    Uploads the code that --code names, unless `uploads` is False: for the team in the arguments, or else for `team`.
+    A command that is a file here is read as that file: YAML as by -f; of Python, the file is uploaded, too. Uploads the
+    code that --code names, unless `uploads` is False: for the team in the arguments, or else for `team`. Says, or asks
+    at a terminal, if the command names files here that the job would lack.
     """
     path, repository, ref = (options.pop(name) for name in ("code", "git", "ref"))
     installs = not options.pop("no_requirements")
@@ -50,21 +54,68 @@ def spec_with_code(
         raise click.UsageError("--code and --git cannot be combined.")
     if not installs and options.get("requirements"):
         raise click.UsageError("-r and --no-requirements cannot be combined.")
+    file, command = opened(file, command)
+    directives: dict[str, Any] = {}
+    runs = ""  # the command, if it was made from the name of a file
+    if is_python(command, path):
+        directives = directives_of(text_of(command[0]) or "", command[0])
+        if not (path or repository):
+            path, command = Path(command[0]), (Path(command[0]).name, *command[1:])
+        command = ("python", *command)
+        runs = shlex.join(command)
+    elif not (path or repository) and script_of(command) is None:
+        refuse_unknown(command)
     incomplete = may_be_incomplete or bool(path and uploads)
     spec, place = read_options(
-        file=file, command=command, options=options, base=base, may_be_incomplete=incomplete
+        file=file,
+        command=command,
+        options=options,
+        base=base,
+        directives=directives,
+        may_be_incomplete=incomplete,
     )
+    if not (path or repository):
+        path = folder_to_bring(app, spec)
     if path and uploads:
-        content, name = packed(path), path.resolve().name
-        upload = app.client.upload_code(content=content, team=place.get("team") or team, name=name)
-        talk(f"Uploaded {plural(upload['files'], 'file')} of {path.resolve()}.")
+        upload = uploaded(app, path, place.get("team") or team)
         spec["code"] = {"upload": upload["digest"]}
         take_proposals(spec, upload["proposals"], installs=installs)
         if not may_be_incomplete:
             require_command(spec)
     if repository:
         spec["code"] = {"git": repository} | ({"ref": ref} if ref else {})
+    if runs:
+        talk(f"The job runs: {runs}")
     return spec, place
+
+
+def uploaded(app: App, path: Path, team: str | None) -> Mapping[str, Any]:
+    """Uploads the file or folder at `path`, says so, and returns the answer."""
+    content, name = packed(path), path.resolve().name
+    upload = app.client.upload_code(content=content, team=team, name=name)
+    what = f"the file {path}" if path.is_file() else f"{plural(upload['files'], 'file')} of {path.resolve()}"
+    talk(f"Uploaded {what}.")
+    return upload
+
+
+def folder_to_bring(app: App, spec: Mapping[str, Any]) -> Path | None:
+    """Returns the current folder if the command needs files of it, and the person wants to upload it.
+
+    Without a terminal, only says which files the job will lack. A job with code, volumes or its own working directory
+    may find them there.
+    """
+    if any(spec.get(field) for field in ("code", "volumes", "working_directory")):
+        return None
+    names = left_behind(str(spec.get("command") or ""))
+    if not names:
+        return None
+    are = "is a file" if len(names) == 1 else "are files"
+    talk(f"{' and '.join(names)} {are} here. A job gets files only with --code or --git.")
+    here = Path()
+    if not app.is_interactive():
+        talk("To bring this folder: fairlot submit --code . -- COMMAND")
+        return None
+    return here if click.confirm(f"Upload the folder {here.resolve()} with the job?", err=True) else None
 
 
 def take_proposals(spec: dict[str, Any], proposals: Mapping[str, object], *, installs: bool = True) -> None:

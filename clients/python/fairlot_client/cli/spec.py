@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from fairlot_client.cli.local_files import SHELLS, is_python, opened, text_of
+
 C = TypeVar("C", bound=Callable[..., Any])
 
 MARK = "#FAIRLOT"
@@ -144,15 +146,17 @@ def read_options(
     command: Sequence[str],
     options: Mapping[str, Any],
     base: Mapping[str, Any] | None = None,
+    directives: Mapping[str, Any] | None = None,
     may_be_incomplete: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the job specification, and the team and cluster as far as they are given.
 
-    `base`, a specification to change, counts least; then the file, the lines of the script, and the options. Raises
-    UsageError if there is nothing to run, unless the specification may be incomplete.
+    `base`, a specification to change, counts least; then the file, `directives` or the lines of the script, and the
+    options. Raises UsageError if there is nothing to run, unless the specification may be incomplete.
     """
     spec = dict(base or {}) | (read_file(file) if file else {})
-    place: dict[str, Any] = {}
+    _lay_over(spec, directives or {})
+    place = place_of(directives or {})
     words = list(command)
     if words and words[0].startswith("-") and words[0] != "-":
         raise click.UsageError(
@@ -201,23 +205,30 @@ def place_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in ("team", "cluster") if options.get(name)}
 
 
-def foreign_text(file: Any, words: Sequence[str], options: Mapping[str, Any]) -> tuple[str, Any]:
-    """Returns the text that may be a file of another system, and `file` with this text still to be read.
+def foreign_text(
+    file: Any, words: Sequence[str], options: Mapping[str, Any]
+) -> tuple[str, Any, tuple[str, ...]]:
+    """Returns the text that may be a file of another system, and what is to be read instead if it is none: the file of
+    -f, unread, and the words of the command.
 
-    The text is "" for a command, a script without #SBATCH lines or with #FAIRLOT lines, and beside options of a job.
+    The text is "" for a command, for Python files and scripts without #SBATCH lines or with #FAIRLOT lines, and beside
+    options of a job.
     """
     alone = not (_any_option(options) or any(options.get(name) for name in ("code", "git", "requirements")))
+    file, words = opened(file, words)
     if file is None:
-        script = script_of(words) if alone and len(words) == 1 and words[0] != "-" else None
-        foreign = script is not None and SBATCH.search(script[0]) and not directives_of(*script)
-        return (script[0] if script and foreign else ""), None
+        text = text_of(words[0]) if alone and len(words) == 1 and words[0] != "-" else None
+        if not text or directives_of(text, words[0]):
+            return "", None, words
+        is_own = is_python(words) or script_of(words) is not None
+        return ("" if is_own and not SBATCH.search(text) else text), None, words
     try:
         text = file.read()
     except UnicodeDecodeError:
         raise click.UsageError(f"{file.name} is not UTF-8 text.") from None
     again = io.StringIO(text)
     again.name = file.name
-    return (text if alone and not words else ""), again
+    return (text if alone and not words else ""), again, words
 
 
 def read_file(file: Any) -> dict[str, Any]:
@@ -240,20 +251,18 @@ def read_file(file: Any) -> dict[str, Any]:
 def script_of(words: Sequence[str]) -> tuple[str, str] | None:
     """Returns the text of the script that the command names, and its path. None if the command is no script.
 
-    A script is a file on this machine that begins with `#!` or has `#FAIRLOT` lines, or - for stdin.
+    A script is a file on this machine whose name ends like that of a shell script, that begins with `#!` or has
+    `#FAIRLOT` lines, or - for stdin.
     """
     if not words:
         return None
     if words[0] == "-":
         return sys.stdin.read(), "-"
-    path = Path(words[0])
-    if not path.is_file():
+    text = text_of(words[0])
+    if text is None:
         return None
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return (text, words[0]) if text.startswith("#!") or f"\n{MARK} " in f"\n{text}" else None
+    is_script = words[0].endswith(SHELLS) or text.startswith("#!") or f"\n{MARK} " in f"\n{text}"
+    return (text, words[0]) if is_script else None
 
 
 def directives_of(text: str, source: str) -> dict[str, Any]:

@@ -109,26 +109,26 @@ def create(app: App, work: Any, place: dict[str, Any]) -> tuple[Any, str]:
     return made, f'Created {work["kind"]} {made["id"]} "{made["name"]}" for {made["team"]}.'
 
 
-def submit_foreign(app: App, text: str, place: dict[str, Any], *, check: bool) -> bool:
-    """Converts a file of another system and creates what it describes, or only says so if `check` is set.
+def foreign_works(app: App, text: str, place: dict[str, Any]) -> list[Any] | None:
+    """Converts a file of another system, says what needs attention, and returns what it describes.
 
-    Returns False, without a word, if the format of the text is not recognised. If a field is refused, says why and
-    ends with exit code 1.
+    Returns None, without a word, if the format of the text is not recognised. If a field is refused, says why and ends
+    with exit code 1.
     """
     found: Any = app.client.convert_file(
         text=text, **{name: value for name, value in place.items() if name == "cluster"}
     )
     if not found["format"]:
-        return False
-    talk(f"This is a file of {found['label']}.")
+        return None
+    talk(f"Format of the file: {found['label']}.")
     show_result(found, specifications=False)
     if not found["works"]:
         click.get_current_context().exit(1)
-    if not check:
-        create_all(app, found["works"], place)
-        return True
-    for work in found["works"]:
-        talk(f"{work['name']} becomes a {work['kind']}.")
-    if app.output != "table":
-        show_one(app, found, [], name="format")
-    return True
+    return list(found["works"])
+
+
+def specs_of(work: Any) -> dict[str, Any]:
+    """Returns the job specifications of what a file describes, by the names of the jobs."""
+    if work["kind"] == "pipeline":
+        return dict(work["options"]["pipeline"]["steps"])
+    return {work["name"]: work["spec"]}

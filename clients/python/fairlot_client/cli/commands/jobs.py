@@ -11,7 +11,7 @@ import click
 from fairlot_client.cli import finding, following
 from fairlot_client.cli.app import INTERRUPTED, OF_RUN, App, talk, with_app
 from fairlot_client.cli.code import spec_with_code
-from fairlot_client.cli.commands.imports import submit_foreign
+from fairlot_client.cli.commands.imports import create_all, foreign_works, specs_of
 from fairlot_client.cli.output import (
     Column,
     between,
@@ -83,6 +83,19 @@ def submitted(
     return app.client.submit_job(spec=spec, even_if_never=even_if_never, **place)
 
 
+def submitted_to_run(app: App, *, file: Any, command: tuple[str, ...], **options: Any) -> JobInFull:
+    """Like `submitted`, also for a file of another system. Raises UsageError if that describes more than one job."""
+    text, file, command = foreign_text(file, command, options)
+    works = foreign_works(app, text, place_of(options)) if text else None
+    if works is None:
+        return submitted(app, file=file, command=command, **options)
+    if len(works) != 1 or works[0]["kind"] != "job":
+        kinds = ", ".join(f"a {work['kind']}" for work in works)
+        raise click.UsageError(f"The file becomes {kinds}. This command follows one job: use fairlot submit.")
+    even_if_never = options["even_if_never"]
+    return app.client.submit_job(spec=works[0]["spec"], even_if_never=even_if_never, **place_of(options))
+
+
 @click.command(context_settings=WORDS)
 @job_options
 @click.option("--check", is_flag=True, help="Only show whether the job could run, when, and its cost.")
@@ -113,15 +126,16 @@ def submit(
 ) -> None:
     """Submit a job, and print its id.
 
-    COMMAND is a command that the job runs, or a script on this machine. Lines `#FAIRLOT --workers 2` at the head of a
-    script contain options. Options stand before COMMAND. With -f, the job specification comes from a YAML file, and
-    options replace its fields. A file of another system, such as a Slurm script or a Kubernetes Job, is converted:
-    `fairlot convert` shows how.
+    COMMAND is a command that the job runs, or a file on this machine: a Python file is uploaded, a shell script is sent
+    as text, and YAML is a job specification, as after -f. Lines `#FAIRLOT --workers 2` at the head of a script contain
+    options. Options stand before COMMAND, and replace fields of a specification. A file of another system, such as a
+    Slurm script or a Kubernetes Job, is converted: `fairlot convert` shows how.
 
     \b
-    fairlot submit --gpus 2 -- python train.py --epochs 90
+    fairlot submit train.py --epochs 90
+    fairlot submit --gpus 2 --code . -- python train.py --epochs 90
     fairlot submit train.sh
-    fairlot submit -f job.yaml --name again
+    fairlot submit job.yaml
     fairlot submit train.sbatch
     fairlot submit --template Baseline -P lr=0.1
     """
@@ -130,9 +144,18 @@ def submit(
             raise click.UsageError("-P needs --template, and neither goes with --check, --draft or --needs.")
         tell_submitted(app, from_template(app, template, params, **options))
         return
-    text, options["file"] = foreign_text(options["file"], options["command"], options)
-    if text and not draft and not needs and submit_foreign(app, text, place_of(options), check=check):
-        return
+    if not (draft or needs):
+        text, options["file"], options["command"] = foreign_text(
+            options.pop("file"), options.pop("command"), options
+        )
+        if text and (works := foreign_works(app, text, place_of(options))) is not None:
+            if check:
+                show_foreign_check(
+                    app, works, even_if_never=options["even_if_never"], place=place_of(options)
+                )
+            else:
+                create_all(app, works, place_of(options))
+            return
     if check:
         show_check(app, **options)
         return
@@ -203,25 +226,40 @@ def submit_after(
     )
 
 
+VERDICT: list[Column] = [
+    ("verdict", "verdict"),
+    ("why", lambda it: "\n".join(it["sentences"])),
+    ("starts in", lambda it: it["expected_start_seconds"] and between(it["expected_start_seconds"])),
+    (
+        "cost per hour",
+        lambda it: [
+            f"{money(cost, it['currencies'].get(name, it['currency']))} on {name}"
+            for name, cost in it["cost_per_hour"].items()
+        ],
+    ),
+]
+
+
 def show_check(app: App, *, file: Any, command: tuple[str, ...], even_if_never: bool, **options: Any) -> None:
     spec, place = spec_with_code(app, file=file, command=command, options=options)
     answer = app.client.check_job(spec=spec, even_if_never=even_if_never, **place)
-    fields: list[Column] = [
-        ("verdict", "verdict"),
-        ("why", lambda it: "\n".join(it["sentences"])),
-        (
-            "starts in",
-            lambda it: it["expected_start_seconds"] and between(it["expected_start_seconds"]),
-        ),
-        (
-            "cost per hour",
-            lambda it: [
-                f"{money(cost, it['currencies'].get(name, it['currency']))} on {name}"
-                for name, cost in it["cost_per_hour"].items()
-            ],
-        ),
-    ]
-    show_one(app, answer, fields, name="verdict")
+    show_one(app, answer, VERDICT, name="verdict")
+
+
+def show_foreign_check(app: App, works: list[Any], *, even_if_never: bool, place: dict[str, Any]) -> None:
+    """Shows for each job of a converted file whether it could run, when, and its cost; of a sweep for one member."""
+    answers = []
+    for work in works:
+        talk(f"{work['name']} becomes a {work['kind']}.")
+        for name, spec in specs_of(work).items():
+            answer = app.client.check_job(spec=spec, even_if_never=even_if_never, **place)
+            called = f"{name}, one member" if work["kind"] == "sweep" else name
+            answers.append({"job": called, **answer})
+    if app.output == "table" or len(answers) == 1:
+        for one in answers:
+            show_one(app, one, [("job", "job"), *VERDICT], name="verdict")
+    else:
+        show_rows(app, answers, VERDICT, name="verdict")
 
 
 @click.command(context_settings=WORDS)
@@ -234,7 +272,7 @@ def run(app: App, **options: Any) -> None:
     terminal, it leaves the job running. If Fairlot itself fails, the exit code is 125.
     """
     try:
-        job = submitted(app, **options)
+        job = submitted_to_run(app, **options)
         talk(f'Submitted job {job["id"]} "{job["name"]}" for {job["team"]}.')
         code = follow(app, job["id"])
     except FairlotError as error:
