@@ -23,6 +23,8 @@ class EventKind(models.TextChoices):
         "job.warned",
         "GPUs are idle, work is repeated, a session stops soon, or a job may be suspended",
     )
+    JOB_STARTED = "job.started", "Job started for the first time"
+    JOB_SUSPENDED = "job.suspended", "Job was suspended, or goes on"
     SWEEP_ENDED = "sweep.ended", "Sweep ended"
     SERVICE_FAILED = "service.failed", "Revision of a service failed, or its replicas end again and again"
     BUDGET = "budget.warning", "Budget is nearly or completely spent"
@@ -32,7 +34,15 @@ class EventKind(models.TextChoices):
     TOKEN_REVOKED = "token.revoked", "API token was revoked by an admin"
 
 
-OF_JOBS = (EventKind.JOB_FAILED, EventKind.JOB_ENDED, EventKind.JOB_WAITING, EventKind.JOB_WARNED)
+# Stored only where a rule asks for them: most users want to know how their jobs end, not each step on the way.
+OF_RUNS = (EventKind.JOB_STARTED, EventKind.JOB_SUSPENDED)
+OF_JOBS = (
+    EventKind.JOB_FAILED,
+    EventKind.JOB_ENDED,
+    EventKind.JOB_WAITING,
+    EventKind.JOB_WARNED,
+    *OF_RUNS,
+)
 # How long a job waits before an event says so, in minutes. A rule chooses one of these times.
 WAITS = (15, 60, 240, 1440)
 USUAL_WAIT = 60

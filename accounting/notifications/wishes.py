@@ -6,12 +6,12 @@ from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from accounting.models import NotificationEvent, NotificationRule, User
-from accounting.models.notifications import Audience, EventKind
+from accounting.models.notifications import OF_RUNS, Audience, EventKind
 
 About, Way, Rhythm = NotificationRule.About, NotificationRule.Way, NotificationRule.Rhythm
-# What users get about what concerns them if they have set no rule: the bell shows everything.
+# What users get about what concerns them if they have set no rule: the bell shows everything but the runs of jobs.
 USUAL: dict[str, tuple[EventKind, ...]] = {
-    Way.BELL: tuple(EventKind),
+    Way.BELL: tuple(kind for kind in EventKind if kind not in OF_RUNS),
     Way.MAIL: (
         EventKind.JOB_WARNED,
         EventKind.SERVICE_FAILED,

@@ -40,6 +40,8 @@ ICONS: dict[str, str] = {
     EventKind.JOB_ENDED: "check-circle",
     EventKind.JOB_WAITING: "clock",
     EventKind.JOB_WARNED: "gpu",
+    EventKind.JOB_STARTED: "play",
+    EventKind.JOB_SUSPENDED: "pause",
     EventKind.SWEEP_ENDED: "check-circle",
     EventKind.SERVICE_FAILED: "alert",
     EventKind.BUDGET: "usage",

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.db import transaction
-from django.db.models import CharField, Exists, OuterRef, Q, Subquery, Value
+from django.db.models import CharField, Exists, Min, OuterRef, Q, Subquery, Value
 from django.db.models.functions import Cast, Concat, Now, TruncDay
 
 from accounting.core.clock import now_from_database
 from accounting.core.wording import counted
 from accounting.models import Membership, NotificationEvent, NotificationRule
-from accounting.models.notifications import USUAL_WAIT, WAITS, EventKind
+from accounting.models.notifications import OF_RUNS, USUAL_WAIT, WAITS, EventKind
 from accounting.notifications.events import announce, announce_all
 from scheduling.core.event_texts import minutes_or_hours
-from scheduling.models import Job, Schedule, ScheduleRun, Service, ServiceRevision, Sweep
+from scheduling.models import Job, Lease, Schedule, ScheduleRun, Service, ServiceRevision, Sweep
+from scheduling.models.event_codes import Cause
 
+# A job that loses its GPUs to other jobs gets them back at its next turn.
+IN_TURNS = frozenset({Cause.CLAIMED, Cause.OWN_JOBS})
 MOST_WAITS = 500  # events in one transaction; the next run of the task continues
 
 
@@ -80,6 +84,75 @@ def _event_of_end(job: Job, said: str, run: ScheduleRun | None) -> NotificationE
         title=title,
         text=said,
         path=path,
+    )
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A start of a job, or a loss of its GPUs.
+
+    `said`: the sentence in its history. `lost_by`: why it lost its GPUs; None for a start.
+    """
+
+    job: Job
+    epoch: int  # the number of the attempt
+    at: datetime
+    said: str
+    lost_by: str | None = None
+
+
+def events_of_turns(turns: Sequence[Turn]) -> list[NotificationEvent]:
+    """Returns the unsaved events that say that jobs started, were suspended or go on, as far as a rule asks for them.
+
+    A job that takes turns with others is suspended again and again: that is announced once a day (UTC), and so is that
+    it goes on. All other suspensions are announced.
+    """
+    wanted = _wanted_turns(turns)
+    begun = Lease.objects.filter(job__in=[one.job.pk for one in wanted], running_from__isnull=False)
+    first: dict[int, int] = {}
+    if any(one.lost_by is None for one in wanted):
+        first = dict(begun.order_by().values_list("job").annotate(Min("epoch")))
+    return [_event_of_turn(one, is_first=one.epoch <= first.get(one.job.pk, one.epoch)) for one in wanted]
+
+
+def _wanted_turns(turns: Sequence[Turn]) -> list[Turn]:
+    """Returns the turns of those jobs about which a rule asks for them."""
+    turns = [one for one in turns if one.job.kind != Job.Kind.REPLICA]
+    if not turns:
+        return []
+    jobs, owners = {one.job.pk for one in turns}, {one.job.owner_id for one in turns}
+    rules = NotificationRule.objects.filter(kinds__overlap=[str(kind) for kind in OF_RUNS])
+    about = NotificationRule.About
+    rules = rules.filter(
+        Q(about=about.TEAM) | Q(about=about.JOB, job_id__in=jobs) | Q(about=about.ME, user__in=owners)
+    )
+    asked = set(rules.values_list("about", "job_id", "user_id"))
+    if any(kind == about.TEAM for kind, _, _ in asked):
+        return turns
+    followed = {job for kind, job, _ in asked if kind == about.JOB}
+    people = {user for kind, _, user in asked if kind == about.ME}
+    return [one for one in turns if one.job.pk in followed or one.job.owner_id in people]
+
+
+def _event_of_turn(turn: Turn, *, is_first: bool) -> NotificationEvent:
+    job, day = turn.job, turn.at.astimezone(UTC).date()
+    if turn.lost_by is not None:
+        kind, what = EventKind.JOB_SUSPENDED, "was suspended"
+        key = f"suspended:{day if turn.lost_by in IN_TURNS else turn.epoch}"
+    elif is_first:
+        kind, what, key = EventKind.JOB_STARTED, "started", "started"
+    else:
+        kind, what, key = EventKind.JOB_SUSPENDED, "goes on", f"goes_on:{day}"
+    return NotificationEvent.about(
+        kind,
+        f"job:{job.pk}:{key}",
+        tenant_id=job.tenant_id,
+        concerns=[] if job.sweep_id else [job.owner_id],
+        job_id=job.pk,
+        is_part=job.sweep_id is not None,
+        title=f"{quoted(job)} {what}",
+        text=turn.said,
+        path=page_of(job),
     )
 
 

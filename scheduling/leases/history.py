@@ -8,12 +8,12 @@ from typing import Any
 from accounting.core.bulk import insert_rows, update_rows
 from accounting.notifications.events import announce_all
 from scheduling.core import pubsub
-from scheduling.core.announcing import events_of_ends
+from scheduling.core.announcing import Turn, events_of_ends, events_of_turns
 from scheduling.core.enqueue import wake_output, wake_pipeline, wake_service, wake_sweep
 from scheduling.core.event_texts import sentence_of
 from scheduling.leases.lifecycle import Event, next_state
 from scheduling.models import Job, JobEvent
-from scheduling.models.event_codes import Message
+from scheduling.models.event_codes import Cause, Message
 
 ALWAYS_SAVED = {
     "state",
@@ -38,6 +38,7 @@ class History:
         self._fields: set[str] = set(ALWAYS_SAVED)
         self._events: list[JobEvent] = []
         self._ended: list[tuple[Job, Message]] = []
+        self._turns: list[Turn] = []
 
     def move(
         self,
@@ -58,6 +59,7 @@ class History:
 
         Raises IllegalTransition if the job's state does not allow the event.
         """
+        before = job.state
         job.state = next_state(job.state, event)
         job.state_since = at
         if job.has_ended:
@@ -66,6 +68,10 @@ class History:
             self._ended.append((job, said))
         self.change(job, **changes)
         self.note(job, event.value, said.but(cause=cause) if cause else said, at=at, epoch=epoch)
+        lost_by = _lost_by(event, before, cause)
+        if lost_by is not None or event is Event.STARTED:
+            attempt = job.epoch if epoch is None else epoch
+            self._turns.append(Turn(job, attempt, at, sentence_of(said), lost_by))
 
     def change(self, job: Job, **changes: Any) -> None:
         """Sets fields of a job without a state transition and without an entry in its history."""
@@ -84,7 +90,8 @@ class History:
         """Writes all collected changes and entries. After the transaction commits, notifies open pages."""
         update_rows(self._jobs.values(), sorted(self._fields))
         insert_rows(self._events)
-        announce_all(events_of_ends([(job, sentence_of(said)) for job, said in self._ended]))
+        ends = events_of_ends([(job, sentence_of(said)) for job, said in self._ended])
+        announce_all([*ends, *events_of_turns(self._turns)])
         topics: dict[str, None] = {}
         for service_id in {job.service_id for job in self._jobs.values() if job.service_id}:
             wake_service(service_id)
@@ -104,6 +111,14 @@ class History:
         self._jobs.clear()
         self._events.clear()
         self._ended.clear()
+        self._turns.clear()
+
+
+def _lost_by(event: Event, before: str, cause: str) -> str | None:
+    """Returns why a running job loses its GPUs and waits. None if it does not lose them, or moves to others."""
+    if before != Job.State.RUNNING or event not in {Event.PREEMPTED, Event.RELEASED, Event.RETRIED}:
+        return None
+    return None if cause in {Cause.MOVED, Cause.RESIZED} else cause
 
 
 def note_now(job: Job, kind: str, said: Message, *, at: datetime) -> None:

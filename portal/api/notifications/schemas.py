@@ -16,6 +16,8 @@ Event = Literal[
     "job.ended",
     "job.waiting",
     "job.warned",
+    "job.started",
+    "job.suspended",
     "sweep.ended",
     "service.failed",
     "budget.warning",

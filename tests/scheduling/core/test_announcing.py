@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db.models import F
 
-from accounting.models import NotificationEvent
-from accounting.models.notifications import EventKind
+from accounting.actions.notifications import OF_A_JOB, set_rule
+from accounting.models import Notification, NotificationEvent
+from accounting.models.notifications import OF_RUNS, EventKind
+from accounting.notifications.routing import route_events
 from scheduling import tasks
 from scheduling.backends.base import End, Phase
 from scheduling.core.announcing import announce_waits
 from scheduling.jobs.actions import cancel_job
+from scheduling.leases.history import History
+from scheduling.leases.lifecycle import Event
 from scheduling.models import Job, Schedule
+from scheduling.models.event_codes import Cause, EventCode, Message
 from scheduling.schedules.schedule_runs import run_schedule_now
 from tests.scheduling.scheduled import make, spec, terms
 from tests.scheduling.world import World, world
@@ -87,3 +92,87 @@ def test_a_wait_is_announced_once_for_each_attempt_and_time(lab: World) -> None:
     Job.objects.filter(pk=waits.pk).update(epoch=1)
     tasks.announce_waits()
     assert len(events(job_id=waits.pk)) == 2, "it waits for its next attempt"
+
+
+NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
+SAID = Message.of(EventCode.STARTED, gpus=1, generation="V100")
+
+
+def take_turn(job: Job, cause: str, *, at: datetime = NOON) -> None:
+    """Takes the GPUs of a running job away because of `cause`, and gives it others."""
+    history = History()
+    history.move(job, Event.PREEMPTED, at=at, said=SAID, cause=cause)
+    history.move(job, Event.RELEASED, at=at, said=SAID)
+    history.change(job, epoch=job.epoch + 1)
+    history.move(job, Event.PICKED, at=at, said=SAID)
+    history.move(job, Event.STARTED, at=at, said=SAID)
+    history.save()
+
+
+def started(lab: World, name: str, **more: object) -> Job:
+    job = lab.submit(lab.people.bob, lab.people.astro, name=name, **more)
+    lab.fill()
+    lab.carry_out()
+    job.refresh_from_db()
+    return job
+
+
+def titles(job: Job) -> list[str]:
+    return [title for _, title, _, _ in events(job_id=job.pk)]
+
+
+def test_starts_and_suspensions_are_announced_to_followers_alone(lab: World) -> None:
+    people = lab.people
+    other = started(lab, "other")
+    take_turn(other, Cause.DRAINED)
+    assert events() == []
+    train = lab.submit(people.bob, people.astro, name="train")
+    set_rule(actor=people.alice, about="job", job_id=train.pk, kinds=OF_A_JOB)
+    lab.fill()
+    lab.carry_out()
+    train.refresh_from_db()
+    take_turn(train, Cause.DRAINED)
+    take_turn(other, Cause.DRAINED)
+    assert titles(train) == ["“train” started", "“train” was suspended", "“train” goes on"]
+    assert titles(other) == []
+    event = NotificationEvent.objects.earliest("pk")
+    assert (event.kind, event.text, event.path) == (
+        EventKind.JOB_STARTED,
+        "Running on 1 V100",
+        f"/jobs/{train.pk}/",
+    )
+    route_events()
+    assert set(Notification.objects.values_list("user__username", flat=True)) == {"alice"}
+
+
+def test_turns_with_other_jobs_are_announced_once_a_day_and_moves_never(lab: World) -> None:
+    set_rule(actor=lab.people.bob, kinds=[str(kind) for kind in OF_RUNS])
+    train = started(lab, "train")
+    for minute in range(3):
+        take_turn(train, Cause.CLAIMED, at=NOON + timedelta(minutes=minute))
+        take_turn(train, Cause.OWN_JOBS, at=NOON + timedelta(minutes=minute))
+        take_turn(train, Cause.MOVED, at=NOON + timedelta(minutes=minute))
+    assert titles(train) == ["“train” started", "“train” was suspended", "“train” goes on"]
+    take_turn(train, Cause.CLAIMED, at=NOON + timedelta(days=1))
+    assert titles(train)[3:] == ["“train” was suspended", "“train” goes on"]
+    for _ in range(2):
+        take_turn(train, Cause.LOST, at=NOON + timedelta(days=1))
+    assert titles(train)[5:] == ["“train” was suspended"] * 2
+
+
+def test_a_team_is_informed_of_starts_if_a_rule_asks_for_them(lab: World) -> None:
+    set_rule(actor=lab.people.alice, about="team", tenant=lab.people.astro, kinds=[EventKind.JOB_STARTED])
+    train = started(lab, "train")
+    assert titles(train) == ["“train” started"]
+    route_events()
+    assert Notification.objects.get().user == lab.people.alice
+
+
+def test_a_job_that_vanishes_before_it_ran_is_not_suspended(lab: World) -> None:
+    set_rule(actor=lab.people.bob, kinds=[str(kind) for kind in OF_RUNS])
+    job = lab.submit(lab.people.bob, lab.people.astro, name="train")
+    history = History()
+    history.move(job, Event.PICKED, at=NOON, said=SAID)
+    history.move(job, Event.RELEASED, at=NOON, said=SAID)
+    history.save()
+    assert titles(job) == []

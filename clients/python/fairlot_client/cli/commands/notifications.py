@@ -12,10 +12,10 @@ from fairlot_client.cli.arguments import chosen
 from fairlot_client.cli.output import Column, output_option, show_done, show_rows, watchable, when
 
 EVENTS = [
-    "job.failed", "job.ended", "job.waiting", "job.warned", "sweep.ended", "service.failed", "budget.warning",
-    "request.open", "request.answered", "channel.failed", "token.revoked",
+    "job.failed", "job.ended", "job.waiting", "job.warned", "job.started", "job.suspended", "sweep.ended",
+    "service.failed", "budget.warning", "request.open", "request.answered", "channel.failed", "token.revoked",
 ]  # fmt: skip
-OF_JOBS = EVENTS[:4]
+OF_JOBS = EVENTS[:6]
 WAITS = ["15", "60", "240", "1440"]
 
 
@@ -91,7 +91,7 @@ def set_rule(app: App, events: tuple[str, ...], none: bool, **options: Any) -> N
 @output_option
 @with_app
 def follow(app: App, job_id: int) -> None:
-    """Show all events of the job JOB_ID in your bell."""
+    """Show all events of the job JOB_ID in your bell, from its first start to its end."""
     terms: dict[str, Any] = {"about": "job", "job": job_id, "events": OF_JOBS}
     made = app.client.set_notification_rule(**terms)
     show_done(app, f"Your bell shows the events of job {job_id}. Rule {made['id']}.", made)
