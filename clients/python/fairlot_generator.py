@@ -41,6 +41,7 @@ NAMES = {
     "GET /jobs/{job_id}/log/lines": "read_job_log_lines",
     "GET /jobs/{job_id}/log/search": "search_job_log",
     "GET /jobs/{job_id}/scheduling": "explain_job",
+    "GET /jobs/{job_id}/cost": "get_job_cost",
     "GET /jobs/{job_id}/gpu-use": "get_job_gpu_use",
     "POST /jobs/{job_id}/snooze": "snooze_job",
     "PATCH /jobs/{job_id}": "change_job",

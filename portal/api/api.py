@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ninja.openapi.docs import Swagger
+
 from portal.api.announcements.endpoints import router as announcements
 from portal.api.anomalies.endpoints import router as anomalies
 from portal.api.audit.endpoints import router as audit
@@ -63,7 +65,14 @@ use instead.
 [Back to the portal](/) · [Your tokens](/account/tokens/)
 """
 
-api = DocumentedAPI(title="Fairlot", version="1", description=DESCRIPTION, parser=CheckedParser())
+api = DocumentedAPI(
+    title="Fairlot",
+    version="1",
+    description=DESCRIPTION,
+    parser=CheckedParser(),
+    # Two hundred operations are folded by tag, and filtered by address and summary (static/js/api-docs.js).
+    docs=Swagger(settings={"docExpansion": "none", "filter": True, "deepLinking": True}),
+)
 # The scope that a token needs for the calls of a router that change data.
 ROUTERS = {
     Scope.WORK: (

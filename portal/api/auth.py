@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja.errors import HttpError
 from ninja.security import HttpBearer, SessionAuth
 
-from accounting.access.permissions import may
+from accounting.access.permissions import require
+from accounting.core.errors import NotAllowed
 from accounting.models import User
+from portal.api.seen import Hidden
 from portal.middleware import ONLY_READS
 from portal.models import Scope
 from portal.tokens.actions import find_token
@@ -93,9 +95,11 @@ def require_scope(request: HttpRequest, scope: Scope) -> None:
 
 
 def require_permission(request: HttpRequest, verb: str) -> None:
-    """Raises Http404 unless the caller's portal role (operator or admin) permits the action `verb`.
+    """Raises Hidden, which says who may, unless the caller's portal role (operator or admin) permits the action `verb`.
 
     accounting/access/permissions.py lists the roles that permit each verb.
     """
-    if not may(request.auth, verb):  # type: ignore[attr-defined]  # set by the ways to sign in above
-        raise Http404
+    try:
+        require(request.auth, verb)  # type: ignore[attr-defined]  # set by the ways to sign in above
+    except NotAllowed as error:
+        raise Hidden(str(error)) from None

@@ -10,6 +10,7 @@ from ninja import Field, Schema
 from accounting.core.wording import unknown_choice
 from accounting.models import User
 from portal.api.fields import Line
+from portal.api.filters import check_names
 from portal.lists.columns import after
 from portal.lists.saved import find_view, views_for
 from portal.lists.work import WorkFilter, WorkList
@@ -45,7 +46,7 @@ def page_of(
     id with which the next page begins; None on the last page.
 
     `more` are further lookups. Those without a value have no effect. Raises SpecError for an unknown order, and for a
-    view that the user may not see.
+    view that the user may not see, and NoSuch for a team or an owner that the user may not see.
     """
     wanted = {
         f"{work.prefix}tenant__slug": filters.team,
@@ -66,6 +67,8 @@ def page_of(
     else:
         rows = (rows.filter(pk__lt=before) if before else rows).order_by("-pk")
     found = list(rows[: limit + 1])
+    if not (found or before):
+        check_names(user, team=filters.team, owner=filters.owner)
     return found[:limit], found[limit - 1].pk if len(found) > limit else None
 
 

@@ -17,7 +17,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from accounting.core.errors import NotAllowed, Refused
 from portal.api.parsing import NotStorable, why_no_json
 from portal.api.plain_problems import plain_problem
-from portal.api.seen import NotSeen
+from portal.api.seen import Hidden
 from portal.reports.periods import WrongQuestion
 from scheduling.backends.base import RETRY_SECONDS, FilesNotReady, FileUnreadable, NoSuchFile
 from scheduling.jobs.submitting import NotAllSubmitted
@@ -122,8 +122,8 @@ def answer_with_problems(api: NinjaAPI) -> None:
     def _not_found(request: HttpRequest, error: Http404) -> HttpResponse:
         return not_found(request)
 
-    @api.exception_handler(NotSeen)
-    def _not_seen(request: HttpRequest, error: NotSeen) -> HttpResponse:
+    @api.exception_handler(Hidden)
+    def _hidden(request: HttpRequest, error: Hidden) -> HttpResponse:
         return problem(404, str(error))
 
     @api.exception_handler(AuthenticationError)

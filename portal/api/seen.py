@@ -10,7 +10,18 @@ from django.http import Http404
 T = TypeVar("T", bound=Model)
 
 
-class NotSeen(Http404):
+class Hidden(Http404):
+    """Raised for what the caller may not see. The answer is 404 with this message, which names nothing hidden."""
+
+
+class NoSuch(Hidden):
+    """Raised if the caller sees no object of this kind with the given name. The answer does not repeat the name."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"There is no {what} with this name that you may see.")
+
+
+class NotSeen(Hidden):
     """Raised if there is no such object, or the caller may not see it. The message says which one is meant."""
 
     def __init__(self, what: str, key: object) -> None:

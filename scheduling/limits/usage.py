@@ -55,21 +55,23 @@ def usages_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datet
 
 
 def limits_on(user: User, *, now: datetime) -> list[LimitUsage]:
-    """Returns the limits on users that apply to `user`, with the user's usage in each team where the user is a member.
+    """Returns the limits that bind `user`, with their usage.
 
-    Leaves out limits of tenants that the user may not see. Sorted by tenant, from the root down.
+    Limits on users come with the user's usage in each team where the user is a member. Limits on such a team as a
+    whole, or on a tenant above it, come with the usage of the whole tenant. Leaves out limits of tenants that the user
+    may not see. Sorted by tenant, from the root down.
     """
     teams = list(Tenant.objects.active().filter(memberships__user=user).order_by("path"))
     lineage = {pk for team in teams for pk in team.lineage}
-    whose = Q(user=user) | Q(each_user=True)
+    whose = Q(user=user) | Q(user=None)
     seen = Tenant.objects.visible_to(user).filter(pk__in=lineage)
     quotas = (
         Quota.objects.filter(whose, tenant__in=seen).select_related(*NAMED).order_by("tenant__path", "pk")
     )
     return [
-        limit_usage(quota, used.get((team.pk, user.pk), Decimal(0)), team, user, now)
+        limit_usage(quota, used.get(limited_by(quota, team.pk, user.pk), Decimal(0)), team, user, now)
         for quota, used in used_by_account(quotas, now=now)
-        for team in teams
+        for team in (teams if quota.is_of_users else [quota.tenant])
         if team.path.startswith(quota.tenant.path)
     ]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import pydoc
 from collections.abc import Callable
 
 import httpx2
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fairlot_client
+import fairlot_generator
 from fairlot_client import (
     ApiError,
     AsyncFairlot,
@@ -24,9 +27,12 @@ from fairlot_client import (
     NotAllowed,
     NotFound,
     NotSignedIn,
+    TimedOut,
     Unavailable,
+    polling,
 )
-from fairlot_client.exchange import LATER, LONGEST_PAUSE
+from fairlot_client.calls import Call
+from fairlot_client.exchange import LATER, LONGEST_PAUSE, Pause
 from portal.models import Scope
 from portal.tokens.actions import create_token
 from scheduling.models import Job
@@ -270,3 +276,80 @@ def test_the_token_is_sent_and_never_shown() -> None:
 def test_a_name_that_the_package_lacks_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Moon'"):
         fairlot_client.Moon  # noqa: B018
+
+
+class TestSignatures:
+    def test_methods_show_their_arguments_and_answers(self) -> None:
+        client = Fairlot("http://portal", "t")
+        submit = inspect.signature(client.submit_job)
+        assert list(submit.parameters)[:2] == ["spec", "idempotency_key"]
+        assert submit.return_annotation == "answers.JobInFull"
+        assert str(inspect.signature(client.get_job)) == "(job_id: 'int') -> 'answers.JobInFull'"
+        assert inspect.signature(client.list_jobs).return_annotation == "Iterator[answers.Job]"
+        assert "(*, spec: " in pydoc.render_doc(client.submit_job)
+        assert client.submit_job.__qualname__ == "Fairlot.submit_job"
+
+    def test_methods_of_the_async_client_are_awaited(self) -> None:
+        client = AsyncFairlot("http://portal", "t")
+        assert inspect.signature(client.get_job).return_annotation == "Awaitable[answers.JobInFull]"
+        assert inspect.signature(client.list_jobs).return_annotation == "AsyncIterator[answers.Job]"
+
+    def test_the_class_shows_and_calls_its_methods(self) -> None:
+        assert str(inspect.signature(Fairlot.get_job)) == "(self, /, job_id: 'int') -> 'answers.JobInFull'"
+        network = Network(ok({"id": 3}))
+        assert Fairlot.get_job(network.client(), 3) == {"id": 3}
+
+    def test_every_method_has_a_signature(self) -> None:
+        client = Fairlot("http://portal", "t")
+        for name in fairlot_generator.NAMES.values():
+            assert "args" not in inspect.signature(getattr(client, name)).parameters, name
+
+
+def job(state: str) -> httpx2.Response:
+    return ok({"id": 7, "state": state})
+
+
+def piece(text: str, offset: int, *, complete: bool = False) -> httpx2.Response:
+    return ok({"text": text, "next_offset": offset, "complete": complete})
+
+
+class TestFollowingAJob:
+    def test_a_job_is_waited_for_with_growing_pauses(self) -> None:
+        network = Network(*[job("running")] * 8, job("failed"))
+        assert network.client().wait_for_job(7)["state"] == "failed"
+        assert len(network.pauses) == 8
+        assert network.pauses == sorted(network.pauses)
+        assert network.pauses[0] < network.pauses[-1] == polling.LONGEST
+
+    def test_waiting_ends_after_the_timeout(self) -> None:
+        moments = iter([0.0, 0.0, 0.6, 1.0])
+        steps = polling.until_ended(7, 1.0, clock=lambda: next(moments))
+        next(steps)
+        for seconds in (0.5, 0.4):
+            pause = steps.send({"state": "queued"})
+            assert isinstance(pause, Pause)
+            assert pause.seconds == pytest.approx(seconds)
+            assert isinstance(steps.send(None), Call)
+        with pytest.raises(TimedOut, match="Job 7 has not ended after 1 seconds: it is queued"):
+            steps.send({"state": "queued"})
+        assert issubclass(TimedOut, TimeoutError)
+
+    def test_a_log_is_followed_until_it_is_complete(self) -> None:
+        network = Network(piece("a", 1), piece("", 1), piece("b", 2), piece("c", 3, complete=True))
+        assert list(network.client().follow_log(7)) == ["a", "b", "c"]
+        assert [dict(one.url.params)["offset"] for one in network.requests] == ["0", "1", "1", "2"]
+        assert network.pauses == [polling.SHORTEST]
+        assert list(Network(piece("", 0, complete=True)).client().follow_log(7)) == []
+
+    def test_the_async_client_waits_and_follows_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(polling, "SHORTEST", 0.0)
+        network = Network(
+            piece("a", 1), piece("", 1), piece("b", 2, complete=True), job("running"), job("succeeded")
+        )
+
+        async def use() -> tuple[list[str], str]:
+            async with AsyncFairlot("http://portal", "t", transport=httpx2.MockTransport(network)) as portal:
+                texts = [text async for text in portal.follow_log(7)]
+                return texts, (await portal.wait_for_job(7))["state"]
+
+        assert asyncio.run(use()) == (["a", "b"], "succeeded")

@@ -234,7 +234,35 @@ def test_members_list_the_limits_on_them(scene: Scene, fairlot) -> None:
     made = fairlot(
         scene.people.alice, "limit", "set", "astro", "queued_jobs", 7, "--user", "bob", "-o", "name"
     )
-    assert fairlot(scene.people.bob, "limits", "--mine", "-o", "name").stdout.split() == [made.stdout.strip()]
+    listed = fairlot(scene.people.bob, "limits", "--mine", "-o", "name").stdout.split()
+    assert listed == [str(scene.quota.pk), made.stdout.strip()]
+
+
+def test_limits_of_the_team_bind_its_members_too(scene: Scene, fairlot) -> None:
+    ada, bob, alice = scene.people.ada, scene.people.bob, scene.people.alice
+    made = fairlot(ada, "limit", "set", "astro", "gpus", 6, "-o", "name").stdout.strip()
+    other = fairlot(ada, "limit", "set", "bio", "gpus", 6, "-o", "name").stdout.strip()
+    each = fairlot(alice, "limit", "set", "astro", "gpus", 5, "--each-user", "-o", "name").stdout.strip()
+    for words in ((), ("--mine",)):
+        rows = json.loads(fairlot(bob, "limits", *words, "-o", "json").stdout)
+        shown = {str(row["id"]): row for row in rows}
+        assert {made, each} <= shown.keys()
+        assert other not in shown
+        assert (float(shown[made]["used"]), shown[made]["used_in"]) == (4, "astro")
+    assert "whole team" in fairlot(bob, "limits").stdout
+    assert "each member" in fairlot(bob, "limits").stdout
+    of_team = fairlot(bob, "limits", "--team", "astro")
+    assert of_team.exit_code == 4
+    assert "managers of Astro may do this" in of_team.stderr
+    assert "limits that bind you" in of_team.stderr
+    unknown = fairlot(bob, "limits", "--team", "bio")
+    assert (unknown.exit_code, "There is no team with this name that you may see." in unknown.stderr) == (
+        4,
+        True,
+    )
+    assert made in fairlot(alice, "limits", "-o", "name").stdout.split()
+    clusters = fairlot(bob, "cluster", "list")
+    assert (clusters.exit_code, "Only admins and operators may do this." in clusters.stderr) == (4, True)
 
 
 def test_requests_are_made_and_decided(scene: Scene, fairlot) -> None:

@@ -252,7 +252,45 @@ class TestReading:
             assert done.stdout.splitlines()[0].split() == ["id", str(scene.job.pk)]
         assert "SUPERNOVA" not in done.stdout
         unknown = fairlot(scene.people.bob, "show", "genome")
-        assert (unknown.exit_code, 'You see no job with the name "genome"' in unknown.stderr) == (2, True)
+        assert (unknown.exit_code, "Names and ids: fairlot list." in unknown.stderr) == (4, True)
+
+    def test_a_job_shows_its_gpu_types_time_and_cost(self, scene: Scene, fairlot) -> None:
+        Job.objects.filter(pk=scene.job.pk).update(steps_done="59.000", failures=2)
+        shown = dict(
+            line.split("  ", maxsplit=1)
+            for line in fairlot(scene.people.bob, "show", scene.job.pk).stdout.splitlines()
+            if not line.startswith(" ")
+        )
+        shown = {title: text.strip() for title, text in shown.items()}
+        assert (shown["ran on"], shown["steps"], shown["failures"]) == ("A100, V100", "59", "2")
+        assert float(shown["GPU-hours"]) > 0
+        assert {"GPU types", "cost"} <= shown.keys()
+        answer = json.loads(fairlot(scene.people.bob, "show", scene.job.pk, "-o", "json").stdout)
+        rows = answer["cost"]["generations"]
+        assert sum(float(row["gpu_seconds"]) for row in rows) == pytest.approx(
+            float(answer["cost"]["gpu_seconds"])
+        )
+        [(currency, total)] = answer["cost"]["costs"].items()
+        assert {row["currency"] for row in rows} == {currency}
+        assert sum(float(row["cost"]) for row in rows) == pytest.approx(float(total))
+        fresh = fairlot(scene.people.bob, "submit", "-n", "fresh", "true").stdout.strip()
+        assert not {"GPU-hours", "cost"} & set(fairlot(scene.people.bob, "show", fresh).stdout.split())
+
+    @pytest.mark.parametrize("command", [["list"], ["list", "--group-by", "team"], ["sweep", "list"]])
+    def test_a_filter_that_names_nobody_says_so(self, scene: Scene, fairlot, command: list[str]) -> None:
+        bob = scene.people.bob
+        for words, said in (
+            (["--team", "nope"], "There is no team with this name that you may see."),
+            (["--team", "bio"], "There is no team with this name that you may see."),
+            (["--owner", "nobody"], "There is no user with this name that you may see."),
+            (["--owner", "charlie"], "There is no user with this name that you may see."),
+        ):
+            done = fairlot(bob, *command, *words)
+            assert (done.exit_code, done.stdout, said in done.stderr) == (4, "", True), words
+        for words in (["--team", "astro"], ["--owner", "bob"], ["--owner", "alice"]):
+            assert fairlot(bob, *command, *words).exit_code == 0
+        assert fairlot(scene.people.olga, *command, "--owner", "charlie").exit_code == 0
+        assert fairlot(scene.people.olga, *command, "--owner", "nobody").exit_code == 4
 
     def test_a_name_of_several_jobs_is_refused_unless_one_goes_on(self, scene: Scene, fairlot) -> None:
         bob = scene.people.bob
@@ -318,7 +356,7 @@ class TestReading:
         assert fairlot(scene.people.alice, "logs", "-w", "ps/0", "supernova-next").stdout == "ready\n"
         assert set(log.ranks) == {2}
         refused = fairlot(scene.people.alice, "logs", "-w", "ps/1", "supernova-next")
-        assert (refused.exit_code, "It has: worker/0, worker/1, ps/0." in refused.stderr) == (2, True)
+        assert (refused.exit_code, "It has: worker/0, worker/1, ps/0." in refused.stderr) == (4, True)
 
     def test_watching_shows_again_until_ctrl_c(self, scene: Scene, fairlot) -> None:
         looks = iter([None])

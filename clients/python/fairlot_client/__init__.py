@@ -21,6 +21,7 @@ from fairlot_client.errors import (
     NotAllowed,
     NotFound,
     NotSignedIn,
+    TimedOut,
     Unavailable,
 )
 from fairlot_client.version import VERSION
@@ -41,6 +42,7 @@ __all__ = [
     "NotAllowed",
     "NotFound",
     "NotSignedIn",
+    "TimedOut",
     "Unavailable",
     "__version__",
 ]

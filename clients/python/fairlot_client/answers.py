@@ -311,6 +311,13 @@ class Conversion(TypedDict):
     report: list[ReportLine]
 
 
+class CostOfType(TypedDict):
+    generation: str
+    gpu_seconds: str
+    cost: str
+    currency: str
+
+
 class Deletion(TypedDict):
     """The wish to delete the files of a job, which a worker fulfils soon."""
 
@@ -707,6 +714,15 @@ class Job(TypedDict):
     failures: int
 
 
+class JobCost(TypedDict):
+    """The GPU time and the cost of a job until now, as far as they were billed to teams that the caller may see."""
+
+    gpu_seconds: str
+    unbooked_gpu_seconds: str
+    costs: dict[str, str]
+    generations: list[CostOfType]
+
+
 class JobGroup(TypedDict):
     value: str
     label: str
@@ -955,6 +971,8 @@ class Notification(TypedDict):
         "job.ended",
         "job.waiting",
         "job.warned",
+        "job.started",
+        "job.suspended",
         "sweep.ended",
         "service.failed",
         "budget.warning",
@@ -1274,6 +1292,8 @@ class Rule(TypedDict):
             "job.ended",
             "job.waiting",
             "job.warned",
+            "job.started",
+            "job.suspended",
             "sweep.ended",
             "service.failed",
             "budget.warning",

@@ -6,6 +6,7 @@ operation is described only once, in operations.py, which is generated from the 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, overload
@@ -92,50 +93,88 @@ class Event(NamedTuple):
     id: str
 
 
-class Method(Generic[P, T]):
+class _Described(Generic[P]):
+    """What the methods of both clients share: a name, a docstring and a signature, also for `help` and completion."""
+
+    def __init__(self, describe: Callable[P, Any]) -> None:
+        self.describe = describe
+        self.__doc__ = describe.__doc__
+        self._made: dict[tuple[bool, bool], dict[str, Any]] = {}
+
+    def _method(self, client: Any, owner: type | None, send: Callable[[Any, Any], Any]) -> Any:
+        """Returns a function that sends the described call by a client; without one, the client is its first
+        argument."""
+        if client is None:
+
+            def method(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+                return send(client, self.describe(*args, **kwargs))
+        else:
+
+            def method(*args: P.args, **kwargs: P.kwargs) -> Any:  # type: ignore[misc]  # bound to the client
+                return send(client, self.describe(*args, **kwargs))
+
+        is_async = bool(getattr(owner or type(client), "is_async", False))
+        shape = (client is None, is_async)
+        if shape not in self._made:
+            self._made[shape] = self._attributes(*shape)
+        method.__dict__.update(self._made[shape])
+        method.__name__, method.__doc__ = self.describe.__name__, self.__doc__
+        method.__qualname__ = f"{(owner or type(client)).__name__}.{self.describe.__name__}"
+        return method
+
+    def _attributes(self, is_unbound: bool, is_async: bool) -> dict[str, Any]:
+        found = inspect.signature(self.describe)
+        first = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)] if is_unbound else []
+        answer = str(found.return_annotation).partition("[")[2].removesuffix("]")
+        signature = found.replace(
+            parameters=[*first, *found.parameters.values()], return_annotation=self._returns(answer, is_async)
+        )
+        return {"__signature__": signature}
+
+    def _returns(self, answer: str, is_async: bool) -> str:
+        """Returns the annotation of what the method returns. `answer`: the type of the call's answer, or of an item."""
+        raise NotImplementedError
+
+
+class Method(_Described[P], Generic[P, T]):
     """A method of both clients, made from a function that describes the call."""
 
     def __init__(self, describe: Callable[P, Call[T]]) -> None:
-        self.describe = describe
-        self.__doc__ = describe.__doc__
+        super().__init__(describe)
 
     @overload
     def __get__(self, client: Fairlot, owner: type | None = None) -> Callable[P, T]: ...
     @overload
     def __get__(self, client: AsyncFairlot, owner: type | None = None) -> Callable[P, Awaitable[T]]: ...
     def __get__(self, client: Any, owner: type | None = None) -> Any:
-        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return client.do(self.describe(*args, **kwargs))
+        return self._method(client, owner, lambda sender, call: sender.do(call))
 
-        method.__doc__ = self.__doc__
-        return method
+    def _returns(self, answer: str, is_async: bool) -> str:
+        return f"Awaitable[{answer}]" if is_async else answer
 
 
-class PagedMethod(Generic[P, T]):
+class PagedMethod(_Described[P], Generic[P, T]):
     """Like Method, for lists: the method returns an iterator, which calls further pages when it needs them."""
 
     def __init__(self, describe: Callable[P, Pages[T]]) -> None:
-        self.describe = describe
-        self.__doc__ = describe.__doc__
+        super().__init__(describe)
 
     @overload
     def __get__(self, client: Fairlot, owner: type | None = None) -> Callable[P, Iterator[T]]: ...
     @overload
     def __get__(self, client: AsyncFairlot, owner: type | None = None) -> Callable[P, AsyncIterator[T]]: ...
     def __get__(self, client: Any, owner: type | None = None) -> Any:
-        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return client.items(self.describe(*args, **kwargs))
+        return self._method(client, owner, lambda sender, pages: sender.items(pages))
 
-        method.__doc__ = self.__doc__
-        return method
+    def _returns(self, answer: str, is_async: bool) -> str:
+        return f"AsyncIterator[{answer}]" if is_async else f"Iterator[{answer}]"
 
 
-class StreamMethod(Generic[P]):
+class StreamMethod(_Described[P]):
     """Like Method, for streams: the method returns an iterator over events, which waits for the next one."""
 
     def __init__(self, describe: Callable[P, Call[Event]]) -> None:
-        self.describe = describe
-        self.__doc__ = describe.__doc__
+        super().__init__(describe)
 
     @overload
     def __get__(self, client: Fairlot, owner: type | None = None) -> Callable[P, Iterator[Event]]: ...
@@ -144,8 +183,7 @@ class StreamMethod(Generic[P]):
         self, client: AsyncFairlot, owner: type | None = None
     ) -> Callable[P, AsyncIterator[Event]]: ...
     def __get__(self, client: Any, owner: type | None = None) -> Any:
-        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return client.events(self.describe(*args, **kwargs))
+        return self._method(client, owner, lambda sender, call: sender.events(call))
 
-        method.__doc__ = self.__doc__
-        return method
+    def _returns(self, answer: str, is_async: bool) -> str:
+        return f"AsyncIterator[{answer}]" if is_async else f"Iterator[{answer}]"

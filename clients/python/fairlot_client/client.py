@@ -14,6 +14,8 @@ from typing import Any, BinaryIO, Self, TypeVar
 
 import httpx2
 
+from fairlot_client import polling
+from fairlot_client.answers import JobInFull
 from fairlot_client.calls import Call, Event, Pages
 from fairlot_client.errors import ConnectionFailed
 from fairlot_client.events import BYE, LAST, Parser, Streaming
@@ -132,6 +134,33 @@ class Fairlot(_Client):
                 pause = streaming.broke_off(error)
             self._pause(pause.seconds)
 
+    def wait_for_job(self, job_id: int, timeout: float | None = None) -> JobInFull:
+        """Returns the job once it has ended.
+
+        Raises TimedOut if it has not ended after `timeout` seconds, and FairlotError if a call fails.
+        """
+        steps = polling.until_ended(job_id, timeout)
+        step = next(steps)
+        while True:
+            try:
+                step = steps.send(self._answer(step))
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    def follow_log(self, job_id: int, rank: int = 0) -> Iterator[str]:
+        """Yields the log of a worker, piece by piece as it grows, until the job has ended and the log is complete."""
+        steps = polling.pieces_of_log(job_id, rank)
+        step = next(steps)
+        while not isinstance(step, polling.End):
+            if isinstance(step, str):
+                yield step
+                step = next(steps)
+            else:
+                step = steps.send(self._answer(step))
+
+    def _answer(self, step: Call[Any] | Pause) -> Any:
+        return self._pause(step.seconds) if isinstance(step, Pause) else self.do(step)
+
     def _send(self, request: httpx2.Request) -> httpx2.Response | httpx2.TransportError:
         try:
             return self._http.send(request)
@@ -152,6 +181,8 @@ class Fairlot(_Client):
 
 class AsyncFairlot(_Client):
     """Like Fairlot, for asyncio."""
+
+    is_async = True
 
     def __init__(
         self,
@@ -216,6 +247,33 @@ class AsyncFairlot(_Client):
             except httpx2.TransportError as error:
                 pause = streaming.broke_off(error)
             await asyncio.sleep(pause.seconds)
+
+    async def wait_for_job(self, job_id: int, timeout: float | None = None) -> JobInFull:  # noqa: ASYNC109 - as Fairlot
+        """Returns the job once it has ended.
+
+        Raises TimedOut if it has not ended after `timeout` seconds, and FairlotError if a call fails.
+        """
+        steps = polling.until_ended(job_id, timeout)
+        step = next(steps)
+        while True:
+            try:
+                step = steps.send(await self._answer(step))
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    async def follow_log(self, job_id: int, rank: int = 0) -> AsyncIterator[str]:
+        """Yields the log of a worker, piece by piece as it grows, until the job has ended and the log is complete."""
+        steps = polling.pieces_of_log(job_id, rank)
+        step = next(steps)
+        while not isinstance(step, polling.End):
+            if isinstance(step, str):
+                yield step
+                step = next(steps)
+            else:
+                step = steps.send(await self._answer(step))
+
+    async def _answer(self, step: Call[Any] | Pause) -> Any:
+        return await asyncio.sleep(step.seconds) if isinstance(step, Pause) else await self.do(step)
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response | httpx2.TransportError:
         try:

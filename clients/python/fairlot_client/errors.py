@@ -13,6 +13,10 @@ class ConnectionFailed(FairlotError):
     """Raised when the portal cannot be reached or does not answer in time."""
 
 
+class TimedOut(FairlotError, TimeoutError):
+    """Raised when a job has not ended in the time for which the caller waits. The job goes on."""
+
+
 class ApiError(FairlotError):
     """Raised when the portal answers a call with an error.
 

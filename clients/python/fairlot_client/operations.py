@@ -358,6 +358,14 @@ def explain_job(job_id: int) -> Call[answers.Scheduling]:
     return Call("GET", filled("/jobs/{job_id}/scheduling", job_id=job_id))
 
 
+def get_job_cost(job_id: int) -> Call[answers.JobCost]:
+    """Returns the GPU time and the cost of a job until now, by GPU type.
+
+    Usage of the last hours, which the ledger has not booked yet, is included at the present prices.
+    """
+    return Call("GET", filled("/jobs/{job_id}/cost", job_id=job_id))
+
+
 def get_job_gpu_use(job_id: int) -> Call[answers.GpuUse | None]:
     """Returns the last measured GPU use of a job.
 
@@ -1834,6 +1842,8 @@ def set_notification_rule(
             "job.ended",
             "job.waiting",
             "job.warned",
+            "job.started",
+            "job.suspended",
             "sweep.ended",
             "service.failed",
             "budget.warning",
@@ -2767,7 +2777,11 @@ def list_limits(*, team: str) -> Call[list[answers.Limit]]:
 
 
 def list_own_limits() -> Call[list[answers.OwnLimit]]:
-    """Returns the limits on users that apply to the caller, with the caller's usage in each of the caller's teams."""
+    """Returns the limits that bind the caller, with their usage.
+
+    Limits on users have a row for each of the caller's teams, with the caller's usage there. Limits on a team as a
+    whole have the usage of the team.
+    """
     return Call("GET", "/limits/own")
 
 
@@ -3227,6 +3241,7 @@ class Operations:
     read_job_log_lines = Method(read_job_log_lines)
     search_job_log = PagedMethod(search_job_log)
     explain_job = Method(explain_job)
+    get_job_cost = Method(get_job_cost)
     get_job_gpu_use = Method(get_job_gpu_use)
     snooze_job = Method(snooze_job)
     change_job = Method(change_job)

@@ -26,8 +26,7 @@ router = Router(tags=["Administration"])
 def budgets(request: ApiRequest, team: str) -> list[dict[str, Any]]:
     """Returns the budgets of a team, each with the amounts spent and forecast. For the team's managers and for
     operators."""
-    tenant = get_object_or_404(readable(request.auth), slug=team)
-    return [_show(stands) for stands in outlooks(tenant=tenant)]
+    return [_show(stands) for stands in outlooks(tenant=readable(request.auth, team))]
 
 
 @router.put("/budgets", response=schemas.SetBudget, url_name="budgets")

@@ -21,13 +21,14 @@ from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
 from portal.api.document import MAY_CONFLICT
 from portal.api.fields import AskedKey, IdempotencyKey, PageSize
+from portal.api.filters import check_names
 from portal.api.jobs import schemas
 from portal.api.problems import problems_of
 from portal.api.seen import NotSeen
 from portal.api.versions import IfMatch, versions_in
 from portal.jobs.columns import COLUMNS as LIST
 from portal.jobs.columns import GROUPED_BY, LABEL
-from portal.jobs.detail import forecast_of, present_lease
+from portal.jobs.detail import cost_of, forecast_of, present_lease
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import JobFilter, labelled, of_generation
 from portal.jobs.groups import MOST_GROUPS, group
@@ -109,6 +110,8 @@ def list_jobs(
     else:
         jobs, sort = _viewed(user, filters)
         found = list(_rows(*_filtered(jobs, filters, sort, before, Job.objects.visible_to(user)))[:most])
+    if not (found or before):
+        check_names(user, team=filters.team, owner=filters.owner)
     items = [_shown(row) for row in found[:limit]]
     return {"items": items, "next": items[-1]["id"] if len(found) > limit else None}
 
@@ -126,6 +129,8 @@ def list_groups(
         raise SpecError({"by": unknown_choice("group", by, [*GROUPED_BY, f"{LABEL}KEY"])})
     jobs, _ = _filtered(_viewed(request.auth, filters)[0], filters, "")
     found = group(jobs, by)[:MOST_GROUPS]
+    if not found:
+        check_names(request.auth, team=filters.team, owner=filters.owner)
     return [
         {name: getattr(one, name) for name in ("value", "label", "jobs", "gpus")} | {"held_gpus": one.held}
         for one in found
@@ -389,6 +394,29 @@ def log(
         "next_offset": chunk.next_offset - cut,
         "complete": complete,
         "text": data.decode("utf-8", "replace"),
+    }
+
+
+@router.get("/jobs/{int:job_id}/cost", response=schemas.JobCost, url_name="job_cost")
+def cost(request: ApiRequest, job_id: int) -> dict[str, Any]:
+    """Returns the GPU time and the cost of a job until now, by GPU type.
+
+    Usage of the last hours, which the ledger has not booked yet, is included at the present prices.
+    """
+    found = cost_of(visible_job(request, job_id), request.auth)
+    return {
+        "gpu_seconds": found.gpu_seconds,
+        "unbooked_gpu_seconds": found.unbooked,
+        "costs": dict(found.amounts),
+        "generations": [
+            {
+                "generation": one.name,
+                "gpu_seconds": one.gpu_seconds,
+                "cost": one.cost,
+                "currency": one.currency,
+            }
+            for one in found.generations
+        ],
     }
 
 

@@ -340,6 +340,22 @@ class QueuePlace(Schema):
     note: str = Field(description="How the order comes about.")
 
 
+class CostOfType(Schema):
+    generation: str
+    gpu_seconds: Figure
+    cost: Figure
+    currency: str
+
+
+class JobCost(Schema):
+    """The GPU time and the cost of a job until now, as far as they were billed to teams that the caller may see."""
+
+    gpu_seconds: Figure
+    unbooked_gpu_seconds: Figure = Field(description="GPU time that is not booked yet; included everywhere.")
+    costs: dict[str, Figure] = Field(description="Cost by currency; empty if the job never held GPUs.")
+    generations: list[CostOfType] = Field(description="By GPU type and currency.")
+
+
 class Scheduling(Schema):
     """The explanation of a job's state, and the times at which Fairlot expects the job to start and end.
 

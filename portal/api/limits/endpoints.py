@@ -10,18 +10,18 @@ from ninja import Router
 from ninja.responses import Status
 
 from accounting import actions
-from accounting.access.permissions import tenants_where
+from accounting.access.permissions import require, tenants_where
 from accounting.actions.quotas import Which, check_limit, find, limit_of
 from accounting.actions.tenants import check_tickets
 from accounting.core.clock import now_from_database
-from accounting.core.errors import Refused
+from accounting.core.errors import NotAllowed, Refused
 from accounting.core.name_order import by_name
 from accounting.core.wording import unknown_choice
 from accounting.models import Generation, Quota, Tenant, User
-from accounting.models.tenants import TenantQuerySet
 from portal.administration.limit_usage import ShownLimit, limits_of
 from portal.api.auth import require_permission
 from portal.api.limits import schemas
+from portal.api.seen import Hidden, NoSuch
 from portal.api.versions import IfMatch, versions_in
 from portal.user_request import ApiRequest
 from scheduling.limits.usage import limits_on
@@ -35,13 +35,16 @@ router = Router(tags=["Administration"])
 @router.get("/limits", response=list[schemas.Limit], url_name="limits")
 def limits(request: ApiRequest, team: str) -> list[dict[str, Any]]:
     """Returns the limits of a team and their current usage. For the team's managers and for operators."""
-    tenant = get_object_or_404(readable(request.auth), slug=team)
-    return [_show(shown) for shown in limits_of(tenant)]
+    return [_show(shown) for shown in limits_of(readable(request.auth, team))]
 
 
 @router.get("/limits/own", response=list[schemas.OwnLimit], url_name="own_limits")
 def own_limits(request: ApiRequest) -> list[dict[str, Any]]:
-    """Returns the limits on users that apply to the caller, with the caller's usage in each of the caller's teams."""
+    """Returns the limits that bind the caller, with their usage.
+
+    Limits on users have a row for each of the caller's teams, with the caller's usage there. Limits on a team as a
+    whole have the usage of the team.
+    """
     found = limits_on(request.auth, now=now_from_database())
     return [_show(ShownLimit(one.quota, one.used)) | {"used_in": one.tenant.slug} for one in found]
 
@@ -155,9 +158,19 @@ def _user_named(name: str | None, among: QuerySet[User]) -> User | None:
     return found
 
 
-def readable(user: User) -> TenantQuerySet:
-    """Returns the teams whose limits and budgets the user may read."""
-    return tenants_where(user, "team.read")
+def readable(user: User, slug: str) -> Tenant:
+    """Returns the team with this slug, if the user may read its limits and budgets.
+
+    Raises Hidden otherwise: for a team that the user sees, it says who may.
+    """
+    tenant = Tenant.objects.visible_to(user).filter(slug=slug).first()
+    if tenant is None:
+        raise NoSuch("team")
+    try:
+        require(user, "team.read", tenant)
+    except NotAllowed as error:
+        raise Hidden(f"{error} GET /limits/own lists the limits that bind you.") from None
+    return tenant
 
 
 def _previewable_team(request: ApiRequest, slug: str) -> Tenant:

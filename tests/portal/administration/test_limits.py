@@ -323,8 +323,12 @@ def test_members_see_the_limits_that_their_managers_set(scene: Scene, browser_of
     page = shown(bob.get("/account/limits/"))
     assert re.search(r'data-label="Used" class="number">4<.*data-label="Limit" class="number">4<', page), page
     assert re.search(r'data-label="Who can raise it" class="break">alice<', page)
-    [own] = bob.get("/api/v1/limits/own").json()
-    assert (own["used"], own["used_in"], own["id"]) == ("4.000", "astro", quota.pk) or float(own["used"]) == 4
+    assert page.count('data-label="For">the whole team<') == page.count('data-label="For">you<') == 1
+    own = {one["id"]: one for one in bob.get("/api/v1/limits/own").json()}
+    assert own.keys() == {scene.quota.pk, quota.pk}
+    for one in own.values():
+        assert (float(one["used"]), one["used_in"], one["user"]) == (4, "astro", None)
+    assert [own[pk]["each_user"] for pk in (scene.quota.pk, quota.pk)] == [False, True]
     assert browser_of(scene.people.charlie).get("/api/v1/limits/own").json() == []
     assert "No limits" in shown(browser_of(scene.people.charlie).get("/account/limits/"))
     assert f"/team/astro/limits/{quota.pk}/remove/" in shown(alice.get("/team/astro/limits/"))

@@ -425,6 +425,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:job_results_archive": API_ASTRO,
     "api-1:storage": API,
     "api-1:storage?team=astro": API,
+    "api-1:job_cost": API_ASTRO,
     "api-1:job_scheduling": API_ASTRO,
     "api-1:gpu_map": API,
     "api-1:holders?team=astro": API_ASTRO,

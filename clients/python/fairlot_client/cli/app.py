@@ -100,6 +100,12 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
+class NoneSeen(click.ClickException):
+    """Raised if the user sees no object with the given name."""
+
+    exit_code = NOT_FOUND
+
+
 def exit_code_of(error: FairlotError) -> int:
     match error:
         case NotSignedIn() | NotAllowed():

@@ -9,17 +9,19 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from fairlot_client.cli.app import App, app_of
+from fairlot_client.cli.app import App, NoneSeen, app_of
 
 ENDED = {"succeeded", "failed", "cancelled"}
 MOST_COMPLETED = 50
+# Where the command that lists objects of a kind is not `fairlot KIND list`.
+LISTED_BY = {"job": "fairlot list", "template": "fairlot templates list"}
 
 
 def job_id_of(app: App, text: str) -> int:
     """Returns the id of a job that is given by its id or name.
 
     If several jobs have the name, the one that has not ended is meant, otherwise the newest. Raises UsageError if
-    several have not ended.
+    several have not ended, and NoneSeen if the user sees none.
     """
     if text.isdecimal():
         return int(text)
@@ -30,11 +32,11 @@ def job_id_of(app: App, text: str) -> int:
 def rank_of(app: App, job: int, worker: str) -> int:
     """Returns the rank of a worker that is given by its role and its number in the role, such as ps/0.
 
-    Raises UsageError if the job has no such worker.
+    Raises NoneSeen if the job has no such worker.
     """
     names = [name.replace(" ", "/") for name in app.client.get_job(job)["worker_names"]]
     if worker not in names:
-        raise click.UsageError(f'Job {job} has no worker "{worker}". It has: {", ".join(names)}.')
+        raise NoneSeen(f'Job {job} has no worker "{worker}". It has: {", ".join(names)}.')
     return names.index(worker)
 
 
@@ -77,9 +79,8 @@ def _only(named: list[Any], text: str, what: str, is_alive: Callable[[Any], bool
         ids = ", ".join(str(one["id"]) for one in alive)
         raise click.UsageError(f'Several {what}s have the name "{text}". Give one of the ids: {ids}.')
     if not named:
-        raise click.UsageError(
-            f'You see no {what} with the name "{text}". `fairlot` lists names and ids: see --help.'
-        )
+        command = LISTED_BY.get(what, f"fairlot {what} list")
+        raise NoneSeen(f'You see no {what} with the name "{text}". Names and ids: {command}.')
     return int((alive or named)[0]["id"])
 
 

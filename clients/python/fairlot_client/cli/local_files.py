@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -34,7 +34,7 @@ def opened(file: Any, words: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
         return file, tuple(words)
     if file is not None:
         raise click.UsageError(f"{words[0]} and {file.name} are both specifications. Give one of them.")
-    read: TextIO = click.File().convert(words[0], None, click.get_current_context(silent=True))
+    read: Any = click.File().convert(words[0], None, click.get_current_context(silent=True))
     return read, ()
 
 

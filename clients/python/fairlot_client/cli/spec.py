@@ -208,8 +208,8 @@ def place_of(options: Mapping[str, Any]) -> dict[str, Any]:
 def foreign_text(
     file: Any, words: Sequence[str], options: Mapping[str, Any]
 ) -> tuple[str, Any, tuple[str, ...]]:
-    """Returns the text that may be a file of another system, and what is to be read instead if it is none: the file of
-    -f, unread, and the words of the command.
+    """Returns the text that may be a file of another system, the file of -f, still to be read, and the words of the
+    command. The last two are used if the text is in no known format.
 
     The text is "" for a command, for Python files and scripts without #SBATCH lines or with #FAIRLOT lines, and beside
     options of a job.

@@ -57,6 +57,26 @@ LISTED: dict[str, Column] = {
 COLUMNS = [LISTED[key] for key in ("id", "name", "state", "gpus", "team", "owner", "created", "reason")]
 
 
+def ran_on(job: Mapping[str, Any]) -> list[str]:
+    """Returns the GPU types on which a job has run."""
+    return list(dict.fromkeys(one["generation"] for one in job["cost"]["generations"]))
+
+
+def gpu_hours(job: Mapping[str, Any]) -> str:
+    """Returns the GPU time of a job until now; "" if it never held GPUs."""
+    return f"{float(job['cost']['gpu_seconds']) / 3600:.2f}" if job["cost"]["generations"] else ""
+
+
+def cost_in_words(job: Mapping[str, Any]) -> str:
+    """Returns the cost of a job until now; "" if it never held GPUs."""
+    return ", ".join(money(f"{float(cost):.2f}", currency) for currency, cost in job["cost"]["costs"].items())
+
+
+def steps(job: Mapping[str, Any]) -> str:
+    """Returns the steps that a job has reported, without decimals that say nothing."""
+    return f"{float(job['steps_done']):.15g}" if job["steps_done"] is not None else ""
+
+
 def time_limit(job: Mapping[str, Any]) -> str:
     hours = job["spec"].get("time_limit_hours")
     return "" if hours is None else f"{hours:g} h on GPUs"
@@ -64,11 +84,15 @@ def time_limit(job: Mapping[str, Any]) -> str:
 
 FIELDS: list[Column] = [
     ("id", "id"), ("name", "name"), ("state", "state"), ("reason", "reason"), ("team", "team"), ("owner", "owner"),
-    ("cluster", "cluster"), ("workers", "workers"), ("GPUs", "gpus"), ("priority", "priority"),
+    ("cluster", "cluster"), ("workers", "workers"), ("GPUs", "gpus"),
+    ("GPU types", lambda job: job["spec"].get("generations") or "every type"), ("ran on", ran_on),
+    ("GPU-hours", gpu_hours), ("cost", cost_in_words),
+    ("environment", lambda job: job["spec"].get("environment")), ("priority", "priority"),
     ("preemptible", "preemptible"), ("labels", "labels"), ("submitted", when("created_at")),
     ("started", when("first_started_at")),
     ("time limit", time_limit), ("stops at", when("stops_at")), ("ended", when("ended_at")), ("end", "end_message"),
-    ("exit code", "exit_code"), ("meaning", "exit_meaning"), ("steps", "steps_done"),
+    ("exit code", "exit_code"), ("meaning", "exit_meaning"), ("failures", lambda job: job["failures"] or None),
+    ("steps", steps),
     ("command", lambda job: job["spec"].get("command")), ("last lines", lambda job: "\n".join(job["last_lines"])),
 ]  # fmt: skip
 PIPELINE: list[Column] = [("id", "id"), ("name", "name"), ("state", "state"), ("team", "team")]
@@ -468,11 +492,12 @@ WAITING = ("queued", "suspended")
 @with_app
 def show(app: App, job: str) -> None:
     """Show a job, given by its id or name."""
-    answer = app.client.get_job(finding.job_id_of(app, job))
+    found = app.client.get_job(finding.job_id_of(app, job))
+    answer = {**found, "cost": app.client.get_job_cost(found["id"])}
     if answer["state"] not in WAITING:
         show_one(app, answer, FIELDS)
         return
-    told = app.client.explain_job(answer["id"])
+    told = app.client.explain_job(found["id"])
     times = {"not_before": told["not_before"], "starts_by": told["starts_by"]}
     show_one(app, {**answer, **times}, [*FIELDS, ("expected start", expected_start)])
 

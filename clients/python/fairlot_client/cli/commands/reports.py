@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -152,9 +153,16 @@ def idle(app: App, **options: Any) -> None:
     show_rows(app, app.client.list_idle_jobs(**chosen(options)), columns, name="job")
 
 
+def whom(row: Mapping[str, Any]) -> str:
+    """Returns whom a limit is on."""
+    if row["user"]:
+        return f"{row['user']} (former member)" if row["of_former_member"] else str(row["user"])
+    return "each member" if row["each_user"] else "whole team"
+
+
 LIMITS: list[Column] = [
     ("ID", "id"), ("KIND", "kind"), ("LIMIT", "limit"), ("USED", "used"), ("TEAM", "team"),
-    ("USER", lambda row: f"{row['user']} (former member)" if row["of_former_member"] else row["user"]),
+    ("FOR", whom),
     ("GPU TYPE", "generation"), ("PERIOD", "period"), ("AT LIMIT", "at_limit"),
 ]  # fmt: skip
 KINDS = ["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed", "storage"]
@@ -162,12 +170,17 @@ KINDS = ["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed",
 
 @click.command()
 @team_option
-@click.option("--mine", is_flag=True, help="List the limits on you in all your teams.")
+@click.option("--mine", is_flag=True, help="List the limits that bind you in all your teams.")
 @watchable
 @with_app
 def limits(app: App, team: str | None, mine: bool) -> None:
-    """List the limits of a team, and what is used of them."""
-    if mine:
+    """List limits, and what is used of them.
+
+    Without --team, managers of one team see its limits. Everybody else sees those that bind them, as with --mine: those
+    on the user, and those of the user's teams as a whole.
+    """
+    own = app.client.me()["teams"] if team is None and not mine else []
+    if mine or (own and not (len(own) == 1 and own[0]["role"] == "manager")):
         show_rows(app, app.client.list_own_limits(), [*LIMITS, ("USED IN", "used_in")])
         return
     show_rows(app, app.client.list_limits(team=own_team(app, team)), LIMITS)
