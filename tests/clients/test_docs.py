@@ -38,7 +38,7 @@ def shown() -> set[str]:
     return {line.partition(r" \|")[0] for line in found}
 
 
-NAMES = {"fairlot submit", "fairlot run", "fairlot files", "fairlot why"}
+NAMES = {"fairlot submit", "fairlot run", "fairlot files", "fairlot why", "fairlot show"}
 
 
 def test_the_documentation_shows_commands() -> None:

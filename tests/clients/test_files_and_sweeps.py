@@ -441,6 +441,6 @@ def test_a_template_is_published_listed_used_and_withdrawn(scene: Scene, fairlot
     for wrong in (("-P", "lr=1"), ("--template", "Base", "--gpus", 2), ("--template", "Base", "--check")):
         assert fairlot(bob, "submit", *wrong).exit_code == 2, wrong
     assert fairlot(alice, "templates", "withdraw", "Base").exit_code == 0
-    assert fairlot(bob, "submit", "--template", "Base").exit_code == 2
+    assert fairlot(bob, "submit", "--template", "Base").exit_code == 4
     (tmp_path / "parameters.yaml").write_text("lr: number\n")
     assert "must be a list" in fairlot(alice, "templates", "publish", "B", *files, "--team", "astro").stderr
