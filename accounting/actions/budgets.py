@@ -248,8 +248,8 @@ def _below(budget: Budget) -> list[int]:
 
 @transaction.atomic(durable=True)
 def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
-    """Announces a warning for each threshold that has been reached, and calls the budget's webhook. Returns the new
-    warnings.
+    """Stores a warning for each threshold that has been reached, and calls the budget's webhook with each. If several
+    come at once, announces the one that says most. Returns the new warnings.
 
     Normally, a threshold causes only one warning in each budget period. If the budget's amount is raised after the
     warning, reaching the new threshold causes another warning. No warning is sent twice if several workers call this
@@ -274,13 +274,23 @@ def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
         )
         for threshold in untold
     ]  # fmt: skip
-    for warning in new:
-        _tell(warning, stands)
+    if new:
+        _tell(max(new, key=_weight), stands)
+    if budget.webhook_url:
+        for warning in new:
+            url, nonce = budget.webhook_url, budget.nonce
+            WebhookCall.objects.create(budget=budget, url=url, nonce=nonce, body=_body(warning, stands))
     return new
 
 
+def _weight(warning: BudgetWarning) -> float:
+    """Returns a number that is greatest for the warning that says most among several that come at once: what is spent,
+    if this is the whole budget, else the forecast, else the highest percentage."""
+    return 99.5 if warning.threshold == BudgetWarning.FORECAST else float(warning.threshold)
+
+
 def _tell(warning: BudgetWarning, stands: Outlook) -> None:
-    budget, tenant = warning.budget, warning.budget.tenant
+    tenant = warning.budget.tenant
     is_over = stands.set_then is not None
     managers = User.objects.filter(
         memberships__tenant__in=tenant.lineage, memberships__role=Membership.Role.MANAGER
@@ -297,10 +307,6 @@ def _tell(warning: BudgetWarning, stands: Outlook) -> None:
         facts=[["Budget period", period]],
         path=f"/team/{tenant.slug}/budgets/",
     )
-    if budget.webhook_url:
-        WebhookCall.objects.create(
-            budget=budget, url=budget.webhook_url, nonce=budget.nonce, body=_body(warning, stands)
-        )
 
 
 def _in_words(warning: BudgetWarning, is_over: bool) -> str:

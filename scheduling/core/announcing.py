@@ -156,8 +156,10 @@ def _event_of_turn(turn: Turn, *, is_first: bool) -> NotificationEvent:
     )
 
 
-def announce_warning(job: Job, what: str, said: str, *, topic: str, at: datetime | None = None) -> None:
-    """Announces a warning to the owner of a job and to the managers of its team.
+def announce_warning(
+    job: Job, what: str, said: str, *, topic: str, at: datetime | None = None, to_managers: bool = True
+) -> None:
+    """Announces a warning to the owner of a job and, unless `to_managers` is False, to the managers of its team.
 
     `what`: the first words of the title. `topic`: names the warning among those of the job. `at`: the time of a warning
     that may be repeated; a warning without a time is announced once.
@@ -174,12 +176,15 @@ def announce_warning(job: Job, what: str, said: str, *, topic: str, at: datetime
         owner_id, name, path = job.owner_id, quoted(job), page_of(job)
         key = f"job:{job.pk}:{topic}:{at.isoformat()}" if at else f"job:{job.pk}:{topic}"
         who = f"The job {quoted(job)} of {job.owner.get_username()} in {job.tenant.name}"
-    managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
+    concerned = {owner_id}
+    if to_managers:
+        managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
+        concerned |= set(managers.values_list("user_id", flat=True))
     announce(
         EventKind.JOB_WARNED,
         key,
         tenant=job.tenant,
-        concerns=sorted({owner_id, *managers.values_list("user_id", flat=True)}),
+        concerns=sorted(concerned),
         job_id=None if service else job.pk,
         title=f"{what}: {name}",
         text=f"{who} is running. {said}.",

@@ -80,7 +80,8 @@ def _warn(noticed: Sequence[tuple[Lease, dict[str, Any]]], now: datetime, ends: 
                     service=job.service, at=now, kind=WARNED, detail={**said.parameters, "replica": job.name}
                 )
             )
-        announce_warning(job, "May be suspended", sentence_of(said), topic="claim", at=now)
+        # It is part of sharing: managers who want to know it of all jobs of their team set a rule.
+        announce_warning(job, "May be suspended", sentence_of(said), topic="claim", at=now, to_managers=False)
     JobEvent.objects.bulk_create(events)
     ServiceEvent.objects.bulk_create(of_services)
 

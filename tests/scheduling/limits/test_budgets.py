@@ -30,6 +30,7 @@ from accounting.models import (
     BudgetWarning,
     LedgerEntry,
     Mail,
+    NotificationEvent,
     User,
     WebhookCall,
 )
@@ -113,6 +114,25 @@ def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
     [the_mail] = mails().all()
     assert the_mail.subject == "[Fairlot] Budget of Uni: spending reached 100 % of the budget"
     assert the_mail.text.startswith("Uni has spent 101.0")
+
+
+@pytest.mark.parametrize(
+    ("spent", "said"),
+    [
+        ("85", "spending is forecast to exceed the budget"),
+        ("101", "spending reached 100 % of the budget"),
+        ("130", "spending reached 120 % of the budget"),
+    ],
+)
+def test_of_several_thresholds_reached_at_once_the_one_that_says_most_is_announced(
+    lab: World, spent: str, said: str
+) -> None:
+    budget(lab, percentages=[50, 80, 100, 120], by_forecast=True)
+    spend(lab, spent)
+    for _ in range(2):
+        tasks.watch_budgets()
+    assert BudgetWarning.objects.count() >= 3
+    assert NotificationEvent.objects.get().title == f"Budget of Uni: {said}"
 
 
 @pytest.mark.parametrize("by_forecast", [False, True])

@@ -174,6 +174,7 @@ def test_a_service_is_warned_once_a_day_whichever_of_its_replicas_may_be_preempt
     lab.fill()
     assert warned() == 3, "the new replica has its own warning in its own history"
     [event] = NotificationEvent.objects.all()
+    assert event.concerns == [service.owner_id], "managers are not concerned by each suspension"
     assert (event.title, event.path, event.job_id) == (
         "May be suspended: “api”",
         f"/services/{service.pk}/",
