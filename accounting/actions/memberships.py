@@ -15,7 +15,9 @@ from accounting.actions.notifications import forget_unseen
 from accounting.actions.tenants import check_tickets
 from accounting.core.errors import Refused
 from accounting.models import Invitation, Membership, Tenant, User
+from accounting.models.notifications import Audience, EventKind
 from accounting.models.versions import require_version
+from accounting.notifications.events import announce
 from accounting.notifications.unread import lock_readers
 
 
@@ -30,7 +32,9 @@ def add_member(
 ) -> Membership:
     require(actor, "member.change", tenant)
     membership = Membership(user=user, tenant=tenant, role=role, tickets=tickets)
-    return add_within(actor=actor, membership=membership)
+    add_within(actor=actor, membership=membership)
+    _announce(actor, membership, "added", f"You are now a {role} of {tenant}", "added you to the team")
+    return membership
 
 
 def find_user(name: str) -> User:
@@ -87,7 +91,7 @@ def change_membership(
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
     require_version(membership, seen)
-    before = _audit_values(membership)
+    before, former = _audit_values(membership), membership.role
     if role not in (None, Membership.Role.MANAGER):
         _keep_a_manager(actor, membership, "role")
     membership.role = role if role is not None else membership.role
@@ -95,7 +99,7 @@ def change_membership(
     _check(membership)
     membership.save(update_fields=["role", "tickets"])
     forget_unseen(membership.user)
-    audit.record(
+    event = audit.record(
         actor=actor,
         verb="member.change",
         target=membership.user,
@@ -103,6 +107,9 @@ def change_membership(
         before=before,
         after=_audit_values(membership),
     )
+    if membership.role != former:
+        title = f"You are now a {membership.role} of {membership.tenant}"
+        _announce(actor, membership, str(event.pk), title, f"changed your role, which was {former}")
     return membership
 
 
@@ -126,11 +133,30 @@ def remove_within(*, actor: User | None, membership: Membership, seen: Collectio
         tenant=membership.tenant,
         before=_audit_values(membership),
     )
+    title = f"You are no longer a member of {membership.tenant}"
+    _announce(actor, membership, "removed", title, "removed you from the team", path="/")
     membership.delete()
     # The open links of the team do not undo the removal.
     barred = Func(F("barred"), Value(membership.user_id), function="array_append")
     Invitation.objects.usable().filter(tenant=membership.tenant).update(barred=barred)
     forget_unseen(membership.user)
+
+
+def _announce(
+    actor: User | None, membership: Membership, key: str, title: str, did: str, *, path: str = "/share/"
+) -> None:
+    """Announces a change of a membership to its user. `key` names the change among those of the membership."""
+    by = actor.get_username() if actor else "Fairlot"
+    announce(
+        EventKind.TEAM_MEMBER,
+        f"membership:{membership.pk}:{key}",
+        audience=Audience.PERSON,
+        concerns=[membership.user_id],
+        actor_name=by,
+        title=title,
+        text=f"{by} {did}.",
+        path=path,
+    )
 
 
 def lock_membership(membership: Membership) -> Membership:
@@ -147,23 +173,30 @@ def lock_membership(membership: Membership) -> Membership:
         raise Refused("This membership no longer exists.") from None
 
 
-def _keep_a_manager(actor: User | None, membership: Membership, field: str | None = None) -> None:
-    """Raises Refused if the team has no manager without this membership, because its managers could not undo that.
+def why_kept(actor: User | None, membership: Membership) -> str:
+    """Returns why the actor may neither remove this manager nor take the role away; "" if nothing prevents it.
 
-    A manager of a team above is also one of the team. Admins may leave a team without a manager.
+    Without the membership the team must have a manager, because its managers could not undo that. A manager of a team
+    above is also one of the team. Admins may leave a team without a manager.
     """
     if actor is None or actor.is_admin or membership.role != Membership.Role.MANAGER:
-        return
-    # With the locks, two managers cannot leave at the same time.
-    lineage = Tenant.objects.select_for_update(no_key=True).filter(pk__in=membership.tenant.lineage)
-    tenants = [tenant.pk for tenant in lineage.order_by("pk")]
-    others = Membership.objects.filter(tenant__in=tenants, role=Membership.Role.MANAGER, user__is_active=True)
-    if not others.exclude(pk=membership.pk).exists():
-        raise Refused(
-            f"{membership.tenant} would then have no manager. Make another member a manager first, or ask an"
-            " admin.",
-            field,
-        )
+        return ""
+    others = Membership.objects.filter(
+        tenant__in=membership.tenant.lineage, role=Membership.Role.MANAGER, user__is_active=True
+    )
+    if others.exclude(pk=membership.pk).exists():
+        return ""
+    return f"{membership.tenant} would then have no manager. Make another member a manager first, or ask an admin."
+
+
+def _keep_a_manager(actor: User | None, membership: Membership, field: str | None = None) -> None:
+    """Raises Refused for the reason of `why_kept`."""
+    if actor is not None and not actor.is_admin and membership.role == Membership.Role.MANAGER:
+        # With the locks, two managers cannot leave at the same time.
+        lineage = Tenant.objects.select_for_update(no_key=True).filter(pk__in=membership.tenant.lineage)
+        list(lineage.order_by("pk").values_list("pk"))
+    if why := why_kept(actor, membership):
+        raise Refused(why, field)
 
 
 def _check(membership: Membership) -> None:

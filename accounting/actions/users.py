@@ -226,7 +226,14 @@ def lock_with_admins(user: User) -> User:
     return held[user.pk]
 
 
-def _require_another_admin(user: User) -> None:
+def why_needed(user: User) -> str:
+    """Returns why the user must stay an active admin; "" if nothing prevents another role or a deactivation."""
     others = User.objects.filter(portal_role=User.PortalRole.ADMIN, is_active=True).exclude(pk=user.pk)
     if user.is_admin and not others.exists():
-        raise Refused(f"{user} is the last active admin. Make another user an admin first.")
+        return f"{user} is the last active admin. Make another user an admin first."
+    return ""
+
+
+def _require_another_admin(user: User) -> None:
+    if why := why_needed(user):
+        raise Refused(why)

@@ -21,7 +21,7 @@ class EventKind(models.TextChoices):
     JOB_WAITING = "job.waiting", "Job has waited for long"
     JOB_WARNED = (
         "job.warned",
-        "GPUs are idle, work is repeated, a session stops soon, or a job may be suspended",
+        "GPUs are idle, work is repeated, a session or job stops soon, or a job may be suspended",
     )
     JOB_STARTED = "job.started", "Job started for the first time"
     JOB_SUSPENDED = "job.suspended", "Job was suspended, or goes on"
@@ -32,6 +32,7 @@ class EventKind(models.TextChoices):
     REQUEST_ANSWERED = "request.answered", "Request was answered, or its grant ends"
     CHANNEL_FAILED = "channel.failed", "Channel no longer works"
     TOKEN_REVOKED = "token.revoked", "API token was revoked by an admin"
+    TEAM_MEMBER = "team.member", "Somebody added you to a team, changed your role or removed you"
 
 
 # Stored only where a rule asks for them: most users want to know how their jobs end, not each step on the way.

@@ -20,6 +20,7 @@ USUAL: dict[str, tuple[EventKind, ...]] = {
         EventKind.REQUEST_ANSWERED,
         EventKind.CHANNEL_FAILED,
         EventKind.TOKEN_REVOKED,
+        EventKind.TEAM_MEMBER,
     ),
 }
 DAILY_AT = time(8)  # in the reader's time zone

@@ -11,6 +11,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
 
+from accounting.actions.memberships import why_kept
 from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
 from portal.administration.members import team_or_home
@@ -90,6 +91,7 @@ def _leaving(
         "work": work_of_member(membership).counts(),
         "back": place.url(MEMBERS, tenant),
         "remove": place.url("member_remove", tenant, pk),
+        "why_not": why_kept(request.user, membership),
     }
     return show(request, "administration/leaving.html", context, posted=posted)
 

@@ -17,7 +17,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from accounting import actions
-from accounting.actions.users import Credentials
+from accounting.actions.users import Credentials, why_needed
 from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
 from portal.access import permitted, posted_from
@@ -140,6 +140,7 @@ def _user(
         "made": made,
         "tokens": TOKENS_SORTING.order(ApiToken.objects.of(person), request.GET),
         "sort": TOKENS_SORTING.chosen(request.GET),
+        "why_not": why_needed(person),
         "work": Work(person).counts(),
         "leave": _work_form(person, None).or_posted(posted),
     }

@@ -49,6 +49,7 @@ ICONS: dict[str, str] = {
     EventKind.REQUEST_ANSWERED: "ticket",
     EventKind.CHANNEL_FAILED: "alert",
     EventKind.TOKEN_REVOKED: "key",
+    EventKind.TEAM_MEMBER: "user",
 }
 
 

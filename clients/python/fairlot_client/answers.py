@@ -980,6 +980,7 @@ class Notification(TypedDict):
         "request.answered",
         "channel.failed",
         "token.revoked",
+        "team.member",
     ]
     title: str
     text: str
@@ -1301,6 +1302,7 @@ class Rule(TypedDict):
             "request.answered",
             "channel.failed",
             "token.revoked",
+            "team.member",
         ]
     ]
     way: Literal["bell", "mail", "channel"]

@@ -25,6 +25,7 @@ Event = Literal[
     "request.answered",
     "channel.failed",
     "token.revoked",
+    "team.member",
 ]
 
 

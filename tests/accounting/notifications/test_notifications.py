@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting import tasks
-from accounting.actions import change_membership, remove_member, set_portal_role
+from accounting.actions import add_member, change_membership, remove_member, set_portal_role
 from accounting.actions.notifications import (
     mark_read,
     remove_channel,
@@ -122,6 +122,31 @@ def test_a_member_of_another_team_gets_nothing_even_if_named(cast: Cast) -> None
     assert not Notification.objects.filter(user=cast.charlie).exists()
 
 
+def test_a_user_learns_of_each_change_of_the_membership_that_somebody_else_made(cast: Cast, settings) -> None:
+    settings.EMAIL_HOST = "mail.example"
+    new = make.user("nora")
+    User.objects.filter(pk=new.pk).update(email="nora@example.org")
+    for _ in range(2):
+        membership = add_member(actor=cast.alice, tenant=cast.astro, user=new)
+        for tickets, role in ((7, "member"), (7, "manager")):
+            change_membership(actor=cast.alice, membership=membership, tickets=tickets, role=role)
+        remove_member(actor=cast.alice, membership=membership)
+    routing.route_events()
+    assert [
+        (one.event.title, one.event.text) for one in Notification.objects.filter(user=new).order_by("pk")
+    ] == [
+        ("You are now a member of Astro", "alice added you to the team."),
+        ("You are now a manager of Astro", "alice changed your role, which was member."),
+        ("You are no longer a member of Astro", "alice removed you from the team."),
+    ] * 2
+    assert not Notification.objects.exclude(user=new).exists()
+    assert NotificationItem.objects.filter(user=new).count() == 6, "by mail too"
+    own = add_member(actor=cast.ada, tenant=cast.astro, user=cast.ada)
+    remove_member(actor=None, membership=own)
+    routing.route_events()
+    assert Notification.objects.get(user=cast.ada).event.text == "Fairlot removed you from the team."
+
+
 def test_only_managers_and_operators_see_budgets_and_requests(cast: Cast) -> None:
     people = [cast.bob.pk, cast.alice.pk, cast.olga.pk, cast.charlie.pk]
     happens(cast, kind=EventKind.BUDGET, audience=Audience.MANAGERS, concerns=people)
@@ -142,8 +167,10 @@ def test_who_leaves_the_team_keeps_nothing_and_gets_nothing_that_waits(cast: Cas
     remove_member(actor=cast.alice, membership=cast.bob.memberships.get())
     happens(cast, "two")
     NotificationItem.objects.update(due_at=now_from_database())
-    assert (mails().count(), bells(cast.bob)) == (0, [])
-    assert (Notification.objects.count(), User.objects.get(pk=cast.bob.pk).unread) == (0, 0)
+    assert mails().count() == 0
+    [left] = Notification.objects.all()
+    assert (left.user, left.event.kind) == (cast.bob, EventKind.TEAM_MEMBER), "only that he was removed"
+    assert User.objects.get(pk=cast.bob.pk).unread == 1
 
 
 def test_a_manager_who_becomes_a_member_loses_what_only_managers_see(cast: Cast) -> None:

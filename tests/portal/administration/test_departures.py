@@ -49,6 +49,32 @@ def test_a_member_is_removed_with_a_choice_for_the_work(scene: Scene, browser_of
     assert Schedule.objects.get(pk=scene.schedule.pk).owner == people.alice
 
 
+def test_the_last_manager_learns_before_the_press_that_the_team_needs_another(
+    scene: Scene, browser_of: Browser
+) -> None:
+    alice = browser_of(scene.people.alice)
+    own = Membership.objects.get(user=scene.people.alice, tenant=scene.people.astro)
+    page = f"/team/astro/members/{own.pk}/leaving/"
+    html = alice.get(page).content.decode()
+    assert "Astro would then have no manager. Make another member a manager first" in words(html)
+    assert "Remove alice</button>" not in html
+    assert alice.post(f"/team/astro/members/{own.pk}/remove/").status_code == 422
+    Membership.objects.filter(pk=scene.membership.pk).update(role="manager")
+    assert "Remove alice</button>" in alice.get(page).content.decode()
+    Membership.objects.filter(pk=scene.membership.pk).update(role="member")
+    as_admin = browser_of(scene.people.ada).get(page.replace("/team/", "/admin/tenants/")).content.decode()
+    assert "Remove alice</button>" in as_admin
+
+
+def test_the_page_of_the_last_admin_offers_no_deactivation(scene: Scene, browser_of: Browser) -> None:
+    ada, page = browser_of(scene.people.ada), f"/admin/users/{scene.people.ada.pk}/"
+    html = ada.get(page).content.decode()
+    assert "ada is the last active admin. Make another user an admin first." in html
+    assert "Deactivate ada" not in html
+    User.objects.filter(pk=scene.people.olga.pk).update(portal_role="admin")
+    assert "Deactivate ada</button>" in ada.get(page).content.decode()
+
+
 def test_work_of_a_deactivated_user_can_be_settled_later(scene: Scene, browser_of: Browser) -> None:
     people, ada = scene.people, browser_of(scene.people.ada)
     url = f"/admin/users/{people.bob.pk}/"
@@ -173,6 +199,7 @@ def test_the_last_manager_is_told_why_she_cannot_leave(scene: Scene, browser_of:
 
 def test_a_user_who_leaves_a_team_gets_a_confirmation(scene: Scene, browser_of: Browser) -> None:
     alice, astro = scene.people.alice, scene.people.astro
+    Membership.objects.filter(pk=scene.membership.pk).update(role="manager")  # otherwise she could not leave
     for member in Membership.objects.filter(tenant=astro):
         page = browser_of(alice).get(f"/team/astro/members/{member.pk}/leaving/").content.decode()
         assert ("You are removing yourself" in page) is (member.user == alice)

@@ -14,6 +14,7 @@ from fairlot_client.cli.output import Column, output_option, show_done, show_row
 EVENTS = [
     "job.failed", "job.ended", "job.waiting", "job.warned", "job.started", "job.suspended", "sweep.ended",
     "service.failed", "budget.warning", "request.open", "request.answered", "channel.failed", "token.revoked",
+    "team.member",
 ]  # fmt: skip
 OF_JOBS = EVENTS[:6]
 WAITS = ["15", "60", "240", "1440"]
