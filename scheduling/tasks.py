@@ -247,7 +247,7 @@ def step_sessions() -> None:
 
 @shared_task
 def end_overlong_jobs() -> None:
-    """Stops training jobs that have reached their time limit. If the limit only warns, warns once instead."""
+    """Stops training jobs that have reached their time limit. Warns once if the limit is near, or only warns."""
     found = overlong(now_from_database())
     run_each([one.job_id for one in found], lambda job_id: end_overlong(job_id=job_id))
 

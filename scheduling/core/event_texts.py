@@ -150,6 +150,17 @@ def _time_limit(parameters: Parameters) -> str:
     return "the time limit of {whose} is {hours} h".format_map(parameters)
 
 
+def _time_limit_near(parameters: Parameters) -> str:
+    if "above" in parameters:
+        return f"The job will soon be stopped: {_time_limit(parameters)}. Save a checkpoint in time"
+    left = minutes_or_hours(parameters["left"])
+    if "whose" in parameters:
+        why = f"{_time_limit(parameters)}. Save a checkpoint in time"
+    else:
+        why = "it then reaches its own time limit. Save a checkpoint in time, or edit the job to raise the limit"
+    return f"The job will be stopped after another {left} on GPUs: {why}"
+
+
 def _drained(parameters: Parameters) -> str:
     text = _more("{node} is being drained", "reason")(parameters)
     if "until" not in parameters:
@@ -269,6 +280,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.OWN_TIME_LIMIT: lambda found: (
         f"Stopped: the job reached its time limit of {duration(found['seconds'])}"
     ),
+    E.TIME_LIMIT_NEAR: _time_limit_near,
     E.TIME_LIMIT_WARNED: lambda found: f"The job runs longer than allowed: {_time_limit(found)}",
     E.SWEEP_CANCELLED: lambda found: f"Cancelled with the sweep “{found['sweep']}” by {_user(found)}",
     E.PIPELINE_CANCELLED: lambda found: (

@@ -59,6 +59,7 @@ class EventCode(StrEnum):
     TIME_LIMIT = "time_limit"
     TIME_LIMIT_WARNED = "time_limit_warned"
     OWN_TIME_LIMIT = "own_time_limit"
+    TIME_LIMIT_NEAR = "time_limit_near"
     SWEEP_CANCELLED = "sweep_cancelled"
     SWEEP_STOPPED = "sweep_stopped"
     MEMBER_OUTDONE = "member_outdone"
@@ -143,6 +144,7 @@ class AfterMissed(StrEnum):
     SKIPPED = "skipped"
     LATEST = "latest"  # only the latest one starts
     TOO_OLD = "too_old"  # they were due too long ago
+    CHANGED = "changed"  # the timetable was changed during the pause
 
 
 class Cause(StrEnum):

@@ -6,11 +6,13 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from accounting.actions import set_quota
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
-from accounting.models import AuditEvent, Price, Quota
+from accounting.models import AuditEvent, NotificationEvent, Price, Quota
 from fairshare.entitlement import entitlements
 from fairshare.model import Reason
 from fairshare.policies import policy_of
@@ -21,7 +23,7 @@ from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.editing import edit_job
 from scheduling.jobs.explain import explain
 from scheduling.jobs.submitting import submit_job
-from scheduling.jobs.time_limit import end_by_limit, end_overlong
+from scheduling.jobs.time_limit import end_by_limit, end_overlong, notice
 from scheduling.limits.queue_slots import QueuePlaces
 from scheduling.models import Cluster, Job, JobEvent, JobStorage, Lease
 from scheduling.shares.snapshot import read_snapshot
@@ -413,7 +415,7 @@ class TestLongestRun:
         first.save()
         Lease.objects.create(
             job=job, cluster=lab.cluster, epoch=9, generation=first.generation, gpus=1,
-            state=Lease.State.RUNNING, held_from=now - timedelta(hours=1.9),
+            state=Lease.State.RUNNING, held_from=now - timedelta(hours=1),
         )  # fmt: skip
         assert end_overlong(job_id=job.pk) is False
         Lease.objects.filter(epoch=9).update(held_from=now - timedelta(hours=2))
@@ -476,7 +478,8 @@ class TestOwnTimeLimit:
         job = self.ran(lab, 1.9, time_limit_hours=own)
         held = lab.lease(job).held_from
         assert end_by_limit(job, lab.people.bob) == held + timedelta(hours=2)
-        assert [end_overlong(job_id=job.pk) for _ in range(2)] == [True, False]  # the warning, once
+        # The limit that warns, and the end that is near: each once.
+        assert [end_overlong(job_id=job.pk) for _ in range(3)] == [True, True, False]
         lab.age(lab.lease(job), 3 * 3600)  # now both are over: the shorter one is the reason
         assert end_overlong(job_id=job.pk) is True
         job.refresh_from_db()
@@ -493,6 +496,58 @@ class TestOwnTimeLimit:
         tasks.end_overlong_jobs()
         job.refresh_from_db()
         assert (job.state, job.end_code) == (Job.State.CANCELLED, "own_time_limit")
+
+    def test_the_owner_is_warned_once_before_the_end_and_again_after_a_change_of_the_limit(
+        self, lab: World
+    ) -> None:
+        job = self.ran(lab, 8.9, time_limit_hours=10)
+        tasks.end_overlong_jobs()
+        assert not NotificationEvent.objects.exists()
+        lab.age(lab.lease(job), 720)
+        for _ in range(2):
+            tasks.end_overlong_jobs()
+        event = NotificationEvent.objects.get()
+        assert (event.kind, event.concerns, event.title) == (
+            "job.warned", [job.owner_id], f"Time limit ends soon: “{job.name}”",
+        )  # fmt: skip
+        assert event.text == (
+            "The job will be stopped after another 54 min on GPUs: it then reaches its own time limit. Save a"
+            " checkpoint in time, or edit the job to raise the limit."
+        )
+        assert text_of(job.events.get(kind="time_limit_near")) == event.text.removesuffix(".")
+        edit_job(actor=lab.people.alice, job=job, changes={"time_limit_hours": 20.0})
+        tasks.end_overlong_jobs()
+        lab.age(lab.lease(job), 9.5 * 3600)
+        tasks.end_overlong_jobs()
+        assert NotificationEvent.objects.count() == 2
+        assert lab.states([job]) == [Job.State.RUNNING]
+
+    @pytest.mark.parametrize(
+        ("team", "said"),
+        [
+            ("astro", "stopped after another 12 min on GPUs: the time limit of Astro is 2 h. Save"),
+            (
+                "uni",
+                "will soon be stopped: a time limit applies that is set for a team above Astro in the team tree.",
+            ),
+        ],
+    )
+    def test_the_warning_names_only_limits_of_the_own_team(self, lab: World, team: str, said: str) -> None:
+        limit(lab, 2, kind=Kind.LONGEST_RUN, tenant=getattr(lab.people, team))
+        job = self.ran(lab, 1.805)
+        assert [end_overlong(job_id=job.pk) for _ in range(2)] == [True, False]
+        assert said in NotificationEvent.objects.get().text
+
+    def test_a_waiting_job_is_not_warned(self, lab: World) -> None:
+        job = self.ran(lab, 3, time_limit_hours=9)
+        lab.see(lab.lease(job), Phase.ENDED, end=End.LOST, ended_age=0.0)
+        edit_job(actor=lab.people.alice, job=job, changes={"time_limit_hours": 3.01})
+        assert end_overlong(job_id=job.pk) is False
+
+    @given(st.floats(0.01, 8760).map(lambda hours: timedelta(hours=hours)))
+    def test_the_warning_comes_in_the_last_quarter_and_at_most_a_day_before(self, longest: timedelta) -> None:
+        assert timedelta(0) < notice(longest) <= min(longest / 4, timedelta(days=1))
+        assert notice(longest) >= min(longest / 10, timedelta(days=1))
 
     def test_a_raised_or_removed_limit_lets_the_job_run(self, lab: World) -> None:
         job = self.ran(lab, 3, time_limit_hours=2)
