@@ -123,7 +123,12 @@ def _posted(request: UserRequest, schedule: Schedule | None) -> HttpResponse:
             else:
                 tenant, key = draft.tenant, draft.request_key
                 schedule = create_schedule(
-                    actor=request.user, tenant=tenant, spec=spec, request_key=key, **where
+                    actor=request.user,
+                    tenant=tenant,
+                    spec=spec,
+                    paused=bool(timing.paused),
+                    request_key=key,
+                    **where,
                 )
         except SpecError as error:
             draft = draft.with_problems(error)

@@ -44,19 +44,26 @@ OUTCOMES = {
 
 
 class Row(NamedTuple):
-    """A schedule and its latest run; None without runs."""
+    """A schedule, its latest run, and the latest one that was not skipped; None without such a run."""
 
     schedule: Schedule
     run: ScheduleRun | None
+    tried: ScheduleRun | None
 
 
 def _last(row: Row) -> list[Any] | None:
+    """Returns what became of the last run that was not skipped, and beside it the skip of a later one."""
     if row.run is None:
         return None
-    if (job := row.run.job) is None:
-        return [OUTCOMES[row.run.outcome], row.run.at]
+    shown = _became(row.tried) if row.tried else []
+    return shown if row.tried == row.run else [*shown, *_became(row.run)]
+
+
+def _became(run: ScheduleRun) -> list[Any]:
+    if (job := run.job) is None:
+        return [OUTCOMES[run.outcome], run.at]
     state = Label(job.get_state_display(), *wording.STATES[job.state])
-    return [state, Link(f"#{job.pk}", reverse("job", args=[job.pk])), row.run.at]
+    return [state, Link(f"#{job.pk}", reverse("job", args=[job.pk])), run.at]
 
 
 def _when(schedule: Schedule) -> list[Any]:
@@ -68,15 +75,22 @@ def _when(schedule: Schedule) -> list[Any]:
 
 
 def _seen(user: User) -> QuerySet[Schedule]:
-    latest = ScheduleRun.objects.filter(schedule=OuterRef("pk")).order_by("-id").values("pk")[:1]
-    found = Schedule.objects.visible_to(user).kept().annotate(latest=Subquery(latest), now_state=STATE)
+    runs = ScheduleRun.objects.filter(schedule=OuterRef("pk")).order_by("-id").values("pk")
+    tried = runs.exclude(outcome=ScheduleRun.Outcome.SKIPPED)
+    found = Schedule.objects.visible_to(user).kept()
+    found = found.annotate(latest=Subquery(runs[:1]), tried=Subquery(tried[:1]), now_state=STATE)
     return found.select_related("tenant", "owner", "cluster")
 
 
 def _rows(found: Sequence[Schedule], reader: User) -> list[Row]:
-    latest: list[int | None] = [one.latest for one in found]  # type: ignore[attr-defined]  # annotated
-    runs = ScheduleRun.objects.select_related("job").defer("job__spec").in_bulk(filter(None, latest))
-    return [Row(one, runs.get(key) if key else None) for one, key in zip(found, latest, strict=True)]
+    asked: list[tuple[int | None, int | None]] = [(one.latest, one.tried) for one in found]  # type: ignore[attr-defined]  # annotated
+    keys = {key for pair in asked for key in pair if key}
+    runs: dict[int | None, ScheduleRun] = {
+        **ScheduleRun.objects.select_related("job").defer("job__spec").in_bulk(keys)
+    }
+    return [
+        Row(one, runs.get(latest), runs.get(tried)) for one, (latest, tried) in zip(found, asked, strict=True)
+    ]
 
 
 SCHEDULES = WorkList(

@@ -21,6 +21,7 @@ from scheduling.timetable.local_time import when_reached
 PREVIEWED = 10
 TIMING = "timing"  # the name of these fields in the content of a draft
 FIELDS = ("expression", "time_zone", "begins", "ends", "missed", "catch_up_hours", "overlap")
+KEPT = (*FIELDS, "paused")
 HOUR = 3600
 
 
@@ -35,12 +36,13 @@ class Timing:
     missed: str = Schedule.Missed.ONCE
     catch_up_hours: str = "24"
     overlap: str = Schedule.Overlap.FORBID
+    paused: str = ""  # of a new schedule; empty for no
     problems: dict[str, str] = field(default_factory=dict)
     stored: Schedule | None = None  # the schedule that the form edits; None for a new one
 
     @classmethod
     def from_post(cls, post: QueryDict, stored: Schedule | None = None) -> Self:
-        texts: dict[str, Any] = {name: post.get(name, "").strip()[:200] for name in FIELDS}
+        texts: dict[str, Any] = {name: post.get(name, "").strip()[:200] for name in KEPT}
         return cls(**texts, stored=stored)
 
     @classmethod
@@ -61,12 +63,12 @@ class Timing:
     def kept(cls, stored: Any) -> Self:
         """Returns the fields that `to_dict` wrote into a draft."""
         given = stored if isinstance(stored, dict) else {}
-        texts: dict[str, Any] = {name: str(given[name]) for name in FIELDS if name in given}
+        texts: dict[str, Any] = {name: str(given[name]) for name in KEPT if name in given}
         return cls(**texts)
 
     def to_dict(self) -> dict[str, str]:
         """Returns the texts as typed, for a draft."""
-        return {name: getattr(self, name) for name in FIELDS}
+        return {name: getattr(self, name) for name in KEPT}
 
     @classmethod
     def imported(cls, options: Mapping[str, Any], stored: Schedule | None = None) -> Self:
@@ -74,6 +76,7 @@ class Timing:
         texts: dict[str, Any] = {
             name: str(options[name])[:200] for name in FIELDS if options.get(name) is not None
         }
+        texts["paused"] = "on" if options.get("paused") else ""
         if (seconds := options.get("catch_up_seconds")) is not None:
             texts["catch_up_hours"] = f"{seconds / HOUR:.6g}"
         return cls(**texts, stored=stored)

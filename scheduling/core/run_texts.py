@@ -15,6 +15,7 @@ AFTER_MISSED = {
     AfterMissed.SKIPPED: "missed runs are skipped",
     AfterMissed.LATEST: "Fairlot starts only the latest of the missed runs",
     AfterMissed.TOO_OLD: "this run was due too long ago to be started now",
+    AfterMissed.CHANGED: "it does not start later, because the timetable has been changed",
 }
 
 

@@ -46,7 +46,7 @@ from scheduling.models import (
 )
 from scheduling.models.event_codes import EventCode, Message, ServiceEventKind
 from scheduling.pipelines.actions import cancel as cancel_pipeline
-from scheduling.schedules.actions import pause
+from scheduling.schedules.pausing import pause
 from scheduling.services.replicas import note
 from scheduling.spec.attachments import named_secrets
 from scheduling.spec.job_spec import JobSpec, SpecError

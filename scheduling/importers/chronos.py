@@ -23,7 +23,7 @@ from scheduling.importers.marathon import put_constraints, put_docker_volume
 from scheduling.importers.reading import Source
 from scheduling.importers.report import Fate, Report, Work, WorkKind
 from scheduling.importers.resources import no_gpus, put_cpus, put_gpus
-from scheduling.importers.timetables import put_repeats, put_zone, refuse_paused
+from scheduling.importers.timetables import put_paused, put_repeats, put_zone
 from scheduling.timetable.local_time import wall_at, when_reached
 from scheduling.timetable.repeats import Period, Repeats
 
@@ -102,7 +102,6 @@ def _job(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
         report.mapped(fields.at("arguments"), "command", "The command ends with the arguments.")
     retries.put_whole(fields, "retries", draft)
     drop_each(fields, {"arguments": "There are none."} | LEFT_OUT)
-    refuse_paused(fields, "disabled")
     if fields.items("parents"):
         report.dropped(
             fields.at("parents"),
@@ -111,7 +110,18 @@ def _job(fields: Fields, report: Report, known: Sequence[str]) -> list[Work]:
     if fields.text("schedule"):
         return _schedule(fields, draft)
     drop_each(fields, {"parents": "There are none."})
+    _not_disabled(fields)
     return draft.finish()
+
+
+def _not_disabled(fields: Fields) -> None:
+    """Refuses a job that runs once, at once, and is disabled, because it would start."""
+    if fields.flag("disabled"):
+        fields.report.refused_at(
+            fields.at("disabled"),
+            "The job is disabled there, and an imported one would start: it has no schedule that could be paused.",
+        )
+    drop_each(fields, {"disabled": "The job is not disabled."})
 
 
 def _resources(fields: Fields, draft: JobDraft) -> None:
@@ -149,6 +159,7 @@ def _schedule(fields: Fields, draft: JobDraft) -> list[Work]:
     if not start and times == "1":
         draft.report.approximated(fields.at("schedule"), "", "It runs once, at once. Submit the job.")
         drop_each(fields, {"epsilon": "The job runs at once."})
+        _not_disabled(fields)
         return draft.finish()
     if not start and times:
         draft.report.refused_at(
@@ -185,6 +196,7 @@ def _schedule(fields: Fields, draft: JobDraft) -> list[Work]:
     if fields.flag("concurrent"):
         options["overlap"] = "allow"
         draft.report.mapped(fields.at("concurrent"), "overlap")
+    put_paused(fields, "disabled", options)
     return draft.finish(WorkKind.SCHEDULE, options)
 
 

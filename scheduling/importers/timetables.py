@@ -18,16 +18,12 @@ EVERY = {
 }  # fmt: skip
 
 
-def refuse_paused(fields: Fields, name: str) -> None:
-    """Refuses a schedule that is paused in the foreign system, because an imported one starts."""
-    if fields.flag(name):
-        fields.report.refused_at(
-            fields.at(name),
-            "The schedule is paused there, and an imported one would start. Remove this field, create the schedule, and"
-            " press Pause on its page.",
-        )
-    elif name in fields:
-        fields.report.mapped(fields.at(name), "", "The schedule is not paused.")
+def put_paused(fields: Fields, name: str, options: dict[str, Any]) -> None:
+    """Takes over whether the schedule is paused in the foreign system."""
+    if name in fields:
+        options["paused"] = fields.flag(name)
+        said = "The schedule is created paused." if options["paused"] else "The schedule is not paused."
+        fields.report.mapped(fields.at(name), "paused", said)
 
 
 def zone_of(name: str) -> ZoneInfo | None:

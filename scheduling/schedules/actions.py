@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from accounting.access import audit
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refusals, Refused
 from accounting.models import Membership, Tenant, User
-from scheduling.core import pubsub
 from scheduling.jobs.code_from_git import fetches_code
 from scheduling.jobs.drafts import forget_draft
 from scheduling.jobs.later import check_later
@@ -21,12 +18,15 @@ from scheduling.models import Cluster, Schedule
 from scheduling.models.event_codes import Delay
 from scheduling.models.ownership import require_changeable
 from scheduling.models.versions import require_version
+from scheduling.schedules.due_runs import settle
+from scheduling.schedules.pausing import note, pause
 from scheduling.spec.job_spec import JobSpec
 from scheduling.timetable import Timetable, TimetableError
 from scheduling.timetable.normal_form import tidy
 
 LONGEST_CATCH_UP = 30 * 86_400
 TIMETABLE = ("expression", "time_zone", "begins", "ends")
+POLICIES = ("missed", "catch_up_seconds", "overlap")
 
 
 @dataclass(frozen=True)
@@ -103,17 +103,20 @@ def create_schedule(
     cluster: Cluster,
     spec: JobSpec,
     terms: Terms,
+    paused: bool = False,
     request_key: str | None = None,
 ) -> Schedule:
     """Creates a schedule owned by `actor` in `tenant`. If `request_key` was used before, returns the earlier schedule.
 
-    The first run is at the first due time after now. Raises Refused, NotAllowed and SpecError like `may_schedule` and
+    The first run is at the first due time after now; a schedule that is created paused starts none until it is resumed.
+    Raises Refused, NotAllowed and SpecError like `may_schedule` and
     `Terms.check`.
     """
     may_schedule(actor, tenant, cluster, spec)
     timetable = terms.check()
     forget_draft(actor, request_key)
     written = asdict(terms) | {"expression": timetable.expression}
+    now = now_from_database()
     schedule = Schedule(
         tenant=tenant,
         owner=actor,
@@ -121,7 +124,9 @@ def create_schedule(
         name=spec.name,
         spec=spec.to_dict(),
         request_key=request_key,
-        next_due_at=_first_due(timetable, now_from_database()),
+        next_due_at=_first_due(timetable, now),
+        paused_at=now if paused else None,
+        paused_reason=f"Created paused by {actor.get_username()}" if paused else "",
         **written,
     )
     try:
@@ -131,7 +136,7 @@ def create_schedule(
         if request_key is None:
             raise
         return Schedule.objects.get(owner=actor, request_key=request_key)
-    _note(actor, "schedule.create", schedule, after=written)
+    note(actor, "schedule.create", schedule, after=written | ({"paused": True} if paused else {}))
     return schedule
 
 
@@ -148,8 +153,9 @@ def change_schedule(
 ) -> Schedule:
     """Replaces the spec, cluster, timetable and policies of a schedule, and makes the actor its owner. The team stays.
 
-    If the timetable changes, runs that were missed under the old timetable do not start later. `seen`: the versions
-    that the caller has seen (require_version).
+    If the timetable changes, runs that are due under the old timetable start now, with the new spec and policies, and
+    a paused schedule records them as missed (`settle`). `seen`: the versions that the caller has seen
+    (require_version).
     """
     schedule = lock_changeable(actor, schedule)
     require_version(schedule, seen)
@@ -157,21 +163,26 @@ def change_schedule(
     timetable = terms.check(schedule)
     before = {field: getattr(schedule, field) for field in asdict(terms)}
     changes = asdict(terms) | {"expression": timetable.expression}
-    if not terms.has_timetable_of(schedule):
-        schedule.next_due_at = _first_due(timetable, now_from_database())
-        schedule.late_because = ""
     before |= {"spec": schedule.spec, "cluster": schedule.cluster.name, "owner": str(schedule.owner)}
-    for field, value in changes.items():
-        setattr(schedule, field, value)
     schedule.cluster, schedule.spec, schedule.name = cluster, spec.to_dict(), spec.name
     schedule.refusals = 0
     # Otherwise a user could change a program that runs with another user's rights and secrets.
     if schedule.owner != actor:
         schedule.owner, schedule.request_key = actor, None
+    for field in POLICIES:
+        setattr(schedule, field, changes[field])
+    if not terms.has_timetable_of(schedule):
+        now = now_from_database()
+        first = _first_due(timetable, now)
+        settle(schedule, now)
+        schedule.next_due_at, schedule.late_because = first, ""
+    for field in TIMETABLE:
+        setattr(schedule, field, changes[field])
+    vars(schedule).pop("timetable", None)  # it was read from the earlier values
     schedule.save()
     after = changes | {"spec": schedule.spec, "cluster": cluster.name, "owner": str(actor)}
     differing = [field for field in after if after[field] != before[field]]
-    _note(
+    note(
         actor,
         "schedule.change",
         schedule,
@@ -203,7 +214,7 @@ def resume_schedule(*, actor: User, schedule: Schedule) -> Schedule:
             schedule.late_because = Delay.PAUSED
         schedule.paused_at, schedule.paused_reason, schedule.refusals = None, "", 0
         schedule.save(update_fields=["paused_at", "paused_reason", "late_because", "refusals"])
-        _note(actor, "schedule.resume", schedule)
+        note(actor, "schedule.resume", schedule)
     return schedule
 
 
@@ -217,7 +228,7 @@ def delete_schedule(*, actor: User, schedule: Schedule, seen: Collection[str] | 
     require_version(schedule, seen)
     schedule.deleted_at = now_from_database()
     schedule.save(update_fields=["deleted_at"])
-    _note(actor, "schedule.delete", schedule)
+    note(actor, "schedule.delete", schedule)
 
 
 def lock_changeable(actor: User, schedule: Schedule) -> Schedule:
@@ -233,24 +244,9 @@ def lock_changeable(actor: User, schedule: Schedule) -> Schedule:
     return found
 
 
-def pause(actor: User | None, schedule: Schedule, reason: str) -> None:
-    """Pauses a schedule, within the transaction of a caller that has locked the schedule's row.
-
-    `actor` None means that Fairlot pauses the schedule.
-    """
-    schedule.paused_at, schedule.paused_reason = now_from_database(), reason[:500]
-    schedule.save(update_fields=["paused_at", "paused_reason"])
-    _note(actor, "schedule.pause", schedule, after={"reason": schedule.paused_reason})
-
-
 def _first_due(timetable: Timetable, now: datetime) -> datetime:
     due = timetable.after(now)
     if due is None:
         ended = timetable.ends is not None and timetable.ends <= now
         raise Refused("This timetable has no runs left.", "ends" if ended else "expression")
     return due
-
-
-def _note(actor: User | None, verb: str, schedule: Schedule, **changes: dict[str, Any]) -> None:
-    audit.record(actor=actor, verb=verb, target=schedule, tenant=schedule.tenant, **changes)
-    pubsub.publish(f"jobs:{schedule.tenant_id}")

@@ -1184,6 +1184,7 @@ def create_schedule(
     missed: Literal["skip", "once", "all"] | Unset = UNSET,
     catch_up_seconds: int | Unset = UNSET,
     overlap: Literal["allow", "forbid", "replace"] | Unset = UNSET,
+    paused: bool | Unset = UNSET,
 ) -> Call[answers.Schedule]:
     """Creates a schedule that the caller owns.
 
@@ -1207,6 +1208,7 @@ def create_schedule(
             missed=missed,
             catch_up_seconds=catch_up_seconds,
             overlap=overlap,
+            paused=paused,
         ),
     )
 
@@ -1851,6 +1853,7 @@ def set_notification_rule(
             "request.answered",
             "channel.failed",
             "token.revoked",
+            "team.member",
         ]
     ],
     if_match: str | None = None,
@@ -2763,7 +2766,8 @@ def preview_tickets(
 ) -> Call[list[answers.ShareChange]]:
     """Returns how the current shares would change if a team, or a member of a team, had the given number of tickets.
 
-    Nothing is saved. For operators. Managers of a team may also preview the tickets of a member.
+    Nothing is saved. Operators get the shares of all teams. Managers get those of their team, and of its members if a
+    member is given.
     """
     return Call("POST", "/tickets/preview", body=set_fields(team=team, user=user, tickets=tickets))
 
@@ -2842,7 +2846,9 @@ def preview_limit(
 ) -> Call[list[answers.ShareChange]]:
     """Returns how the current shares would change if the given limit were set.
 
-    Nothing is saved. For operators.
+    Nothing is saved.
+
+    Operators get the shares of all teams, managers of the team those of their team.
     """
     return Call(
         "POST",

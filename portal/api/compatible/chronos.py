@@ -91,39 +91,32 @@ def create(request: ApiRequest) -> Status[Any]:
 
     `disabled` pauses the schedule, or resumes it.
     """
-    body, disabled = _without_disabled(body_of(request))
-    work, _ = converted(body, "chronos")
+    work, _ = converted(body_of(request), "chronos")
+    paused = work.options.get("paused")
     spec = JobSpec.parse(dict(work.spec))
     own = Tenant.objects.visible_to(request.auth, role=Membership.Role.MEMBER)
     if work.kind is WorkKind.JOB:
         tenant, cluster = asked_place(request, work)
         submit_job(actor=request.auth, tenant=tenant, cluster=cluster, spec=spec)
     elif (earlier := _newest(_seen(request).filter(name=work.name, tenant__in=own))) is not None:
-        if disabled:  # first, so that the changed schedule starts nothing
+        if paused:  # first, so that the changed schedule starts nothing
             pause_schedule(actor=request.auth, schedule=earlier)
         change_schedule(
             actor=request.auth, schedule=earlier, cluster=earlier.cluster, spec=spec, terms=_terms(work)
         )
-        if disabled is False:
+        if paused is False:
             resume_schedule(actor=request.auth, schedule=earlier)
     else:
         tenant, cluster = asked_place(request, work)
-        made = create_schedule(
-            actor=request.auth, tenant=tenant, cluster=cluster, spec=spec, terms=_terms(work)
+        create_schedule(
+            actor=request.auth,
+            tenant=tenant,
+            cluster=cluster,
+            spec=spec,
+            terms=_terms(work),
+            paused=bool(paused),
         )
-        if disabled:
-            pause_schedule(actor=request.auth, schedule=made)
     return DONE
-
-
-def _without_disabled(body: str) -> tuple[str, bool | None]:
-    """Returns the body of a job without its field `disabled`, and the value of this field; None if it has none."""
-    try:
-        read = json.loads(body)
-    except (ValueError, RecursionError):
-        return body, None
-    disabled = read.pop("disabled", None) if isinstance(read, dict) else None
-    return (json.dumps(read), disabled) if isinstance(disabled, bool) else (body, None)
 
 
 @router.get("/job/stat/{name}", url_name="chronos_stat")
@@ -194,7 +187,7 @@ def graph(request: ApiRequest) -> HttpResponse:
 
 
 def _terms(work: Work) -> Terms:
-    return Terms(**work.options)
+    return Terms(**{name: value for name, value in work.options.items() if name != "paused"})
 
 
 def _seen(request: ApiRequest) -> QuerySet[Schedule]:

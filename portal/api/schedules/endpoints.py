@@ -73,6 +73,7 @@ def create(
         cluster=cluster,
         spec=read_spec(new.spec),
         terms=_terms(new),
+        paused=new.paused,
         request_key=idempotency_key or None,
     )
     return Status(201, show(made))
@@ -92,7 +93,7 @@ def get_schedule(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
 
 @router.put("/schedules/{int:schedule_id}", response=schemas.Schedule, url_name="schedule")
 def change(
-    request: ApiRequest, schedule_id: int, new: schemas.NewSchedule, if_match: IfMatch = None
+    request: ApiRequest, schedule_id: int, new: schemas.ScheduleTerms, if_match: IfMatch = None
 ) -> dict[str, Any]:
     """Replaces the specification, timetable and rules of a schedule. The team does not change, but the caller becomes
     the owner."""
@@ -166,7 +167,7 @@ def runs(
     }
 
 
-def _terms(new: schemas.NewSchedule) -> Terms:
+def _terms(new: schemas.ScheduleTerms) -> Terms:
     names = ("expression", "time_zone", "begins", "ends", "missed", "catch_up_seconds", "overlap")
     return Terms(**{name: getattr(new, name) for name in names})
 

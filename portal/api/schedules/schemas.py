@@ -13,8 +13,8 @@ from portal.api.jobs.schemas import EXAMPLE, NewJob
 from portal.api.versions import VERSION
 
 
-class NewSchedule(NewJob):
-    """A schedule to create: the job specification, and the timetable and rules for submitting its jobs."""
+class ScheduleTerms(NewJob):
+    """The job specification of a schedule, and the timetable and rules for submitting its jobs."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -47,6 +47,14 @@ class NewSchedule(NewJob):
         False,
         description="Must be false. If the job of a run can never start, the job is refused, and the list of runs "
         "gives the reason.",
+    )
+
+
+class NewSchedule(ScheduleTerms):
+    """A schedule to create: the job specification, and the timetable and rules for submitting its jobs."""
+
+    paused: bool = Field(
+        False, description="True creates the schedule paused: it starts no runs until it is resumed."
     )
 
 

@@ -19,7 +19,7 @@ from scheduling.importers.kubernetes.objects import Objects
 from scheduling.importers.kubernetes.pods import PodTemplate
 from scheduling.importers.kubernetes.roles import Role, holds_gpus, put_as_roles, put_roles
 from scheduling.importers.report import Fate, Work, WorkKind
-from scheduling.importers.timetables import refuse_paused
+from scheduling.importers.timetables import put_paused
 from scheduling.timetable.cron import Cron
 
 INDEX = "JOB_COMPLETION_INDEX"
@@ -153,7 +153,8 @@ def cron_job(root: Fields, objects: Objects, draft: JobDraft) -> list[Work]:
 
 def timetable(spec: Fields, draft: JobDraft) -> dict[str, Any] | None:
     """Returns the options of the schedule; None if its expression is refused."""
-    refuse_paused(spec, "suspend")
+    paused: dict[str, Any] = {}
+    put_paused(spec, "suspend", paused)
     drop_known(
         spec,
         dict.fromkeys(("successfulJobsHistoryLimit", "failedJobsHistoryLimit"), "All runs stay in the list."),
@@ -186,7 +187,7 @@ def timetable(spec: Fields, draft: JobDraft) -> dict[str, Any] | None:
         report.mapped(spec.at("concurrencyPolicy"), "overlap")
     else:
         report.defaulted("overlap", "Without a concurrencyPolicy, runs may overlap.")
-    options: dict[str, Any] = {
+    options: dict[str, Any] = paused | {
         "expression": expression, "time_zone": zone or "UTC", "overlap": overlap, "missed": "once",
     }  # fmt: skip
     deadline = spec.whole("startingDeadlineSeconds")

@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from accounting.models import Membership, Tenant
 from portal.submit.fields import Fields, digest
-from scheduling.models import Cluster, Job, Schedule
+from scheduling.models import Cluster, Job, Schedule, ScheduleRun
 from scheduling.schedules.actions import Terms, create_schedule
 from scheduling.schedules.schedule_runs import run_schedule_now
 from scheduling.spec.job_spec import JobSpec
@@ -399,3 +399,11 @@ def test_the_list_says_when_a_schedule_runs_and_what_became_of_the_job_of_its_la
     text = text_of_page(bob.get("/schedules/"))
     assert "At 01:45 on Monday to Friday Europe/Berlin" in text
     assert f"Queued #{run.job_id}" in text
+    due = {"schedule": schedule, "due_at": run.at, "due_from": run.at}
+    ScheduleRun.objects.create(**due, outcome="skipped")
+    assert re.search(rf"Queued #{run.job_id} \S.* Skipped ", text_of_page(bob.get("/schedules/")))
+    Job.objects.filter(pk=run.job_id).update(state="failed")
+    assert f"Failed #{run.job_id}" in text_of_page(bob.get("/schedules/"))
+    schedule.runs.filter(job__isnull=False).delete()
+    assert "Skipped" in text_of_page(bob.get("/schedules/"))
+    assert f"#{run.job_id}" not in text_of_page(bob.get("/schedules/"))

@@ -152,8 +152,19 @@ def test_hours_of_a_start_long_ago_pass_whatever_the_clocks_do() -> None:
         SAMPLES["kubernetes-cronjob"].replace("  schedule:", "  suspend: true\n  schedule:"),
     ],
 )
-def test_a_schedule_that_is_paused_there_does_not_start_here(text: str) -> None:
-    refused = [line.text for line in convert(text).report if line.fate is Fate.REFUSED]
-    assert len(refused) == 1
-    assert "press Pause" in refused[0]
-    assert convert(text.replace("true", "false")).works[0].kind is WorkKind.SCHEDULE
+def test_a_schedule_that_is_paused_there_is_created_paused(text: str) -> None:
+    found = convert(text)
+    assert found.works[0].options["paused"] is True
+    assert [line.text for line in found.report if line.target == "paused"] == [
+        "The schedule is created paused."
+    ]
+    assert convert(text.replace("true", "false")).works[0].options["paused"] is False
+
+
+@pytest.mark.parametrize("when", [{}, {"schedule": "R1//P1D"}])
+def test_a_disabled_job_that_would_run_at_once_is_refused(when: dict[str, str]) -> None:
+    found = convert(json.dumps({"name": "a", "command": "b", "disabled": True} | when), name="chronos")
+    assert not found.works
+    assert [line.text for line in found.report if line.fate is Fate.REFUSED] == [
+        "The job is disabled there, and an imported one would start: it has no schedule that could be paused."
+    ]

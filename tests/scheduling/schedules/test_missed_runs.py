@@ -10,14 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.core.clock import now_from_database
+from accounting.models import AuditEvent, User
 from scheduling.core.run_texts import run_text_of
-from scheduling.models import Cluster, ScheduleRun
+from scheduling.models import Cluster, Job, Schedule, ScheduleRun
 from scheduling.retention import prune
 from scheduling.schedules import schedule_runs
-from scheduling.schedules.actions import pause_schedule, resume_schedule
+from scheduling.schedules.actions import change_schedule, pause_schedule, resume_schedule
+from scheduling.spec.job_spec import JobSpec
 from scheduling.timetable import Timetable
 from scheduling.timetable.missed_runs import MOST_AT_ONCE, ON_TIME, next_step
-from tests.scheduling.scheduled import DAY, HOUR, MINUTE, NOON, Clock, make, terms, tick, told
+from tests.scheduling.scheduled import DAY, HOUR, MINUTE, NOON, Clock, make, spec, terms, tick, told
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db
@@ -126,6 +128,96 @@ def test_a_cluster_that_is_detached_this_very_moment_is_waited_for(
     assert told(schedule) == []
     schedule.refresh_from_db()
     assert schedule.next_due_at == NOON
+
+
+def test_a_schedule_that_is_created_paused_waits_for_its_resumption(lab: World, clock: Clock) -> None:
+    schedule, bob = make(lab, paused=True), lab.people.bob
+    assert schedule.paused_reason == "Created paused by bob"
+    assert AuditEvent.objects.get(verb="schedule.create").after["paused"] is True
+    clock(NOON + HOUR)
+    tick()
+    assert told(schedule) == []
+    resume_schedule(actor=bob, schedule=schedule)
+    tick()
+    assert told(schedule) == [("04.05. 12:00", "04.05. 12:00", "submitted")]
+
+
+def edit(schedule: Schedule, actor: User, **changes: Any) -> Schedule:
+    return change_schedule(
+        actor=actor,
+        schedule=schedule,
+        cluster=schedule.cluster,
+        spec=JobSpec.parse(schedule.spec),
+        terms=terms(**changes),
+    )
+
+
+@pytest.mark.parametrize("first", ["tick", "edit"])
+@pytest.mark.parametrize(
+    ("missed", "runs"),
+    [
+        (
+            "once",
+            [("04.05. 12:00", "05.05. 12:00", "skipped"), ("06.05. 12:00", "06.05. 12:00", "submitted")],
+        ),
+        ("skip", [("04.05. 12:00", "06.05. 12:00", "skipped")]),
+        ("all", [(f"0{day}.05. 12:00", f"0{day}.05. 12:00", "submitted") for day in (4, 5, 6)]),
+    ],
+)
+def test_an_edit_of_the_times_drops_no_run_that_is_due(
+    lab: World, clock: Clock, first: str, missed: str, runs: list[tuple[str, str, str]]
+) -> None:
+    schedule, bob = make(lab, terms(missed=missed, catch_up_seconds=5 * 86_400)), lab.people.bob
+    pause_schedule(actor=bob, schedule=schedule)
+    clock(NOON + 2 * DAY + HOUR)
+    resume_schedule(actor=bob, schedule=schedule)
+    if first == "tick":
+        tick()
+    edited = edit(schedule, bob, expression="30 14 * * *", missed=missed, catch_up_seconds=5 * 86_400)
+    assert (edited.next_due_at, edited.late_because) == (NOON + 2 * DAY + 2 * HOUR + 30 * MINUTE, "")
+    tick()
+    assert told(schedule) == runs
+    assert {run_text_of(run) for run in schedule.runs.filter(outcome="submitted")} <= {
+        "Late because the schedule was paused."
+    }
+
+
+def test_a_run_of_this_minute_starts_with_the_spec_of_an_edit_that_comes_first(
+    lab: World, clock: Clock
+) -> None:
+    schedule, bob = make(lab), lab.people.bob
+    clock(NOON + timedelta(seconds=1))
+    change_schedule(
+        actor=bob,
+        schedule=schedule,
+        cluster=schedule.cluster,
+        spec=spec(name="newer"),
+        terms=terms(expression="0 18 * * *"),
+    )
+    assert Job.objects.get().name == "newer"
+    tick()
+    assert told(schedule) == [("04.05. 12:00", "04.05. 12:00", "submitted")]
+
+
+def test_an_edit_during_a_pause_records_what_was_missed_until_then(lab: World, clock: Clock) -> None:
+    schedule, bob = make(lab), lab.people.bob
+    pause_schedule(actor=bob, schedule=schedule)
+    clock(NOON + DAY + HOUR)
+    edit(schedule, bob, expression="30 14 * * *")
+    resume_schedule(actor=bob, schedule=schedule)
+    tick()
+    assert told(schedule) == [("04.05. 12:00", "05.05. 12:00", "skipped")]
+    assert run_text_of(ScheduleRun.objects.get()) == (
+        "Missed because the schedule was paused; it does not start later, because the timetable has been changed."
+    )
+
+
+def test_times_that_can_no_longer_be_read_do_not_stop_an_edit(lab: World, clock: Clock) -> None:
+    schedule = make(lab)
+    Schedule.objects.update(time_zone="Mars/Olympus")
+    clock(NOON + HOUR)
+    assert edit(schedule, lab.people.bob).next_due_at == NOON + DAY
+    assert told(schedule) == []
 
 
 crons = st.sampled_from(["* * * * *", "*/7 * * * *", "30 2 * * *", "0 */2 * * *", "0 0 1 * *", "5 4 * * SUN"])

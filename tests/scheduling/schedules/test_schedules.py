@@ -16,7 +16,7 @@ from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.core.run_texts import run_text_of
 from scheduling.jobs.secrets import create_secret
 from scheduling.models import Job, Schedule, ScheduleRun
-from scheduling.schedules import schedule_runs
+from scheduling.schedules import due_runs
 from scheduling.schedules.actions import change_schedule, delete_schedule, pause_schedule, resume_schedule
 from scheduling.schedules.schedule_runs import run_schedule_now
 from scheduling.spec.job_spec import JobSpec, SpecError
@@ -315,10 +315,10 @@ def test_a_limit_above_that_the_owner_sees_is_not_named_to_the_team_that_reads_o
 
 def test_after_some_refusals_in_a_row_it_pauses_itself_and_says_so(lab: World, clock: Clock) -> None:
     schedule = make(lab, spec=spec(gpus_per_worker=8))
-    for day in range(schedule_runs.MOST_REFUSALS + 2):
+    for day in range(due_runs.MOST_REFUSALS + 2):
         clock(NOON + day * DAY)
         tick()
-    assert schedule.runs.count() == schedule_runs.MOST_REFUSALS
+    assert schedule.runs.count() == due_runs.MOST_REFUSALS
     schedule.refresh_from_db()
     assert schedule.paused_reason.startswith("Paused automatically after 5 consecutive refused runs: ")
     event = AuditEvent.objects.get(verb="schedule.pause")
@@ -328,7 +328,7 @@ def test_after_some_refusals_in_a_row_it_pauses_itself_and_says_so(lab: World, c
 
 def test_a_run_that_is_taken_ends_the_row_of_refusals(lab: World, clock: Clock) -> None:
     schedule = make(lab)
-    Schedule.objects.update(refusals=schedule_runs.MOST_REFUSALS - 1)
+    Schedule.objects.update(refusals=due_runs.MOST_REFUSALS - 1)
     clock(NOON)
     tick()
     schedule.refresh_from_db()

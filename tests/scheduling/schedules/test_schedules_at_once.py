@@ -12,7 +12,7 @@ from django.db import connection
 
 from accounting.models import AuditEvent
 from scheduling.models import Job
-from scheduling.schedules import schedule_runs
+from scheduling.schedules import due_runs
 from tests.scheduling.scheduled import DAY, HOUR, NOON, Clock, make, spec, terms, tick, told
 from tests.scheduling.world import World, world
 from tests.waiting import PATIENCE
@@ -109,14 +109,14 @@ def test_the_trouble_of_one_does_not_keep_the_others_waiting(
     lab: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good = make(lab, spec=spec(name="bad")), make(lab, spec=spec(name="good"))
-    real = schedule_runs.submit_stored
+    real = due_runs.submit_stored
 
     def stumble(**asked: Any) -> Job:
         if asked["data"]["name"] == "bad":
             raise ZeroDivisionError
         return real(**asked)
 
-    monkeypatch.setattr(schedule_runs, "submit_stored", stumble)
+    monkeypatch.setattr(due_runs, "submit_stored", stumble)
     clock(NOON)
     with pytest.raises(ZeroDivisionError):
         tick()

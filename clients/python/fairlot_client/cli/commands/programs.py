@@ -491,12 +491,13 @@ def show_schedule(app: App, schedule: str) -> None:
     type=click.Choice(["allow", "forbid", "replace"]),
     help="What happens if an earlier run goes on.",
 )
+@click.option("--paused", is_flag=True, help="Create it paused: it starts no runs until it is resumed.")
 @job_options
 @output_option
 @with_app
 def create_schedule(
     app: App, *, file: Any, command: Any, even_if_never: bool, expression: str, time_zone: str | None,
-    missed: Any, overlap: Any, **options: Any,
+    missed: Any, overlap: Any, paused: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Submit a job at set times. Takes the arguments of `fairlot submit`.
 
@@ -508,7 +509,7 @@ def create_schedule(
             "A schedule does not accept --even-if-never: jobs that can never run are refused."
         )
     spec, place = spec_with_code(app, file=file, command=command, options=options)
-    terms = chosen({"time_zone": time_zone, "missed": missed, "overlap": overlap})
+    terms = chosen({"time_zone": time_zone, "missed": missed, "overlap": overlap, "paused": paused or None})
     made = app.client.create_schedule(spec=spec, expression=expression, **place, **terms)
     show_created(app, f'Created schedule {made["id"]} "{made["name"]}".', made)
 
