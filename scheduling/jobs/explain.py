@@ -106,6 +106,19 @@ class Explainer:
             if node.state == Node.State.READY
         }
 
+    def startable(self, job: Job) -> str:
+        """Returns from where a job gets its GPUs that starts at once, in words: how many of those that it accepts are
+        free, and how many other jobs release already."""
+        accepted = self.accepted(job)
+        freed = HeldGpu.objects.filter(
+            node__in=[node.pk for node in accepted], lease__state=Lease.State.STOPPING
+        )
+        free, coming = self._free_count(job), freed.count()
+        said = f"{free} free now" + (f", {coming} being freed" if coming else "")
+        if free + coming < job.workers * job.gpus_per_worker:
+            said += ", the others are taken back from preemptible jobs or jobs beyond their guarantee"
+        return said
+
     def explain(self, job: Job) -> Explanation:
         """Returns an explanation of the present state of `job`."""
         if job.state in Job.WAITING:

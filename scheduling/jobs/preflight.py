@@ -116,7 +116,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     situation = situation_now(cluster, snapshot, legend.axes)
     rounds = rounds_until_start(situation, last, seed=0, most=1)
     if rounds == 0:
-        sentence = "GPUs for the job are free or being freed: it starts within seconds."
+        sentence = f"The job starts within seconds (GPUs: {explainer.startable(candidate)})."
         return Preflight("now", (sentence,), (0.0, 5.0 + cluster.switch_seconds), cost, {}, detail)
     wait = _Wait(cluster, legend.jobs, situation, outcomes_of(cluster, now=now))
     found = _forecast(wait, rounds, cost, detail)

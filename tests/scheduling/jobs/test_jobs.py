@@ -210,6 +210,20 @@ def test_preflight_says_now_when_gpus_are_free_and_what_it_costs(lab: World) -> 
     assert not Job.objects.exists()
 
 
+def test_preflight_counts_what_is_free_and_what_others_release(lab: World) -> None:
+    where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster}
+    wanted = spec(gpus_per_worker=2, generations=["V100"])
+    found = preflight(**where, spec=wanted)
+    assert found.sentences == ("The job starts within seconds (GPUs: 4 free now).",)
+    assert found.detail == ("V100: 4 of 4 GPUs free",)
+    ending = lab.submit(lab.people.charlie, lab.people.bio, gpus=4, generations=["V100"])
+    lab.quantum()
+    cancel_job(actor=lab.people.charlie, job=ending)
+    found = preflight(**where, spec=wanted)
+    assert found.sentences == ("The job starts within seconds (GPUs: 0 free now, 4 being freed).",)
+    assert found.detail == ("V100: 0 of 4 GPUs free",)
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
