@@ -59,7 +59,9 @@ PERMISSIONS: dict[str, Permission] = {
     "budget.set": Permission("Set and remove a team's budgets", (ADMIN, MANAGER)),
     "team.read": Permission("Read a team's limits and budgets", (ADMIN, OPERATOR, MANAGER)),
     "trade_limits.set": Permission("Limit a team's trades", (ADMIN, MANAGER)),
-    "request.ask": Permission("Make requests for tickets, limits and new teams", (MANAGER,)),
+    "request.ask": Permission(
+        "Make requests for tickets, limits and new teams; preview their effect on the own team", (MANAGER,)
+    ),
     "request.answer": Permission("Grant and decline requests", (ADMIN, OPERATOR)),
     "secret.change": Permission("Create, replace and delete a team's secrets", (MANAGER,)),
     "template.publish": Permission("Publish and withdraw a team's templates", (ADMIN, MANAGER)),

@@ -11,4 +11,9 @@ urlpatterns = [
     path("requests/<int:pk>/extend/", asking.extend, name="request_extend"),
     path("team/<slug:slug>/ask/", asking.new, name="request_new"),
     re_path(r"^team/(?P<slug>[-\w]+)/ask/(?P<verb>tickets|limit|team)/$", asking.ask_for, name="request_ask"),
+    re_path(
+        r"^team/(?P<slug>[-\w]+)/ask/(?P<verb>tickets|limit)/preview/$",
+        asking.preview_request,
+        name="request_ask_preview",
+    ),
 ]

@@ -73,9 +73,9 @@ def one_page(
 ) -> HttpResponse:
     """Renders the page of a request.
 
-    If the request is open and the user is an operator, the page also previews how the shares would change. `changed`
-    has the values to preview; None means the requested values. `posted` is a refused form, which is shown again with
-    its problems; None if no form was refused.
+    If the request is open, the page also previews how the shares would change: operators see those of all teams,
+    managers those of their team. `changed` has the values to preview; None means the requested values. `posted` is a
+    refused form, which is shown again with its problems; None if no form was refused.
     """
     one = get_object_or_404(seen_by(request), pk=pk)
     words = Words.of([one])
@@ -89,7 +89,7 @@ def one_page(
         "may_answer": may_answer,
         "may_withdraw": is_open and manages,
         "may_extend": manages and one.is_in_force and one.ends_at is not None and one.overtaken_at is None,
-        "shows_preview": may_answer and one.kind in PREVIEWED,
+        "shows_preview": (may_answer or (is_open and manages)) and one.kind in PREVIEWED,
         "approve": ApproveForm(one).or_posted(posted),
         "decline": DeclineForm("decline").or_posted(posted),
         "extend": Why("extend").or_posted(posted),
@@ -99,7 +99,7 @@ def one_page(
     if context["shows_preview"]:
         context["previewed"] = words.say(one, changed or one.wanted)
         try:
-            context["rows"] = preview(_change(one, changed or one.wanted))
+            context["rows"] = preview(change_of(one, changed or one.wanted), own=not may_answer)
         except Refused:  # the request's user or generation does not exist any more; approving reports that
             context["rows"] = []
     return show(request, "requests/request.html", context, posted=posted)
@@ -114,7 +114,7 @@ def _limit_now(one: Request) -> str:
     return f"{number(float(held.limit))} {held.what()}" if held else "no such limit"
 
 
-def _change(one: Request, values: Mapping[str, Any]) -> Change:
+def change_of(one: Request, values: Mapping[str, Any]) -> Change:
     """Returns the change that would be made if the request was granted with `values`. Raises Refused if the values are
     invalid."""
     if one.kind == Request.Kind.TICKETS:
@@ -131,7 +131,7 @@ def preview_answer(request: UserRequest, pk: int) -> HttpResponse:
     if not request.user.is_operator:
         raise Http404
     form = ApproveForm(one, request)
-    is_right = act_on(form, lambda _: one.kind in PREVIEWED and _change(one, form.granted()))
+    is_right = act_on(form, lambda _: one.kind in PREVIEWED and change_of(one, form.granted()))
     return one_page(request, pk=pk, posted=form, changed=form.granted() if is_right else None)
 
 

@@ -62,13 +62,18 @@ def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object])
 
 
 def preview(
-    change: Change, *, within: Tenant | None = None, clusters: Iterable[Cluster] | None = None
+    change: Change,
+    *,
+    within: Tenant | None = None,
+    own: bool = False,
+    clusters: Iterable[Cluster] | None = None,
 ) -> list[ShareChange]:
     """Returns the shares on each cluster before and after `change`, ordered by cluster; an empty list if there are no
     jobs.
 
     - `within`, or the tenant in which a user's tickets change: the shares of the users of this tenant, and of the
       tenants directly below it.
+    - With `own`: the shares of the tenant of the change alone, with its subtree.
     - For any other change: the shares of all tenants with jobs.
 
     `clusters` None means all attached clusters.
@@ -84,7 +89,8 @@ def preview(
         )
         tenants = Tenant.objects.in_bulk({tenant for tenant, _ in legend.accounts})
         told = [(t, (tenant, user)) for t, (tenant, user) in enumerate(legend.accounts)
-                if _concerns(within, tenants[tenant], user)]  # fmt: skip
+                if (_concerns(within, tenants[tenant], user) if not own
+                    else user is None and tenant == change.tenant.pk)]  # fmt: skip
         users = User.objects.in_bulk([user for _, (_, user) in told if user is not None])
         names = Generation.objects.in_bulk(legend.generations)
         found += [

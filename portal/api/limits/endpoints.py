@@ -10,7 +10,7 @@ from ninja import Router
 from ninja.responses import Status
 
 from accounting import actions
-from accounting.access.permissions import require, tenants_where
+from accounting.access.permissions import may, require, tenants_where
 from accounting.actions.quotas import Which, check_limit, find, limit_of
 from accounting.actions.tenants import check_tickets
 from accounting.core.clock import now_from_database
@@ -71,11 +71,14 @@ def remove_limit(request: ApiRequest, limit_id: int, if_match: IfMatch = None) -
 
 @router.post("/limits/preview", response=list[schemas.ShareChange], url_name="limits_preview")
 def preview_limit(request: ApiRequest, new: schemas.NewLimit) -> list[dict[str, Any]]:
-    """Returns how the current shares would change if the given limit were set. Nothing is saved. For operators."""
-    tenant = _previewable_team(request, new.team)
+    """Returns how the current shares would change if the given limit were set. Nothing is saved.
+
+    Operators get the shares of all teams, managers of the team those of their team.
+    """
+    tenant, own = _previewable_team(request, new.team)
     quota = limit_of(tenant, **which_of(new))
     check_limit(quota, new.limit)
-    return _changes(Change(tenant, quota=quota, removed=find(quota)))
+    return _changes(Change(tenant, quota=quota, removed=find(quota)), own=own)
 
 
 @router.post(
@@ -95,19 +98,21 @@ def preview_removal(request: ApiRequest, limit_id: int) -> list[dict[str, Any]]:
 def preview_tickets(request: ApiRequest, new: schemas.NewTickets) -> list[dict[str, Any]]:
     """Returns how the current shares would change if a team, or a member of a team, had the given number of tickets.
 
-    Nothing is saved. For operators. Managers of a team may also preview the tickets of a member.
+    Nothing is saved. Operators get the shares of all teams. Managers get those of their team, and of its members if a
+    member is given.
     """
+    user, own = None, False
     if new.user is None:
-        tenant, user = _previewable_team(request, new.team), None
+        tenant, own = _previewable_team(request, new.team)
     else:
         tenant = get_object_or_404(tenants_where(request.auth, "member.preview").active(), slug=new.team)
         user = _user_named(new.user, User.objects.filter(memberships__tenant=tenant))
     check_tickets(new.tickets)
-    return _changes(Change(tenant, tickets=new.tickets, user=user))
+    return _changes(Change(tenant, tickets=new.tickets, user=user), own=own)
 
 
-def _changes(change: Change) -> list[dict[str, Any]]:
-    return [in_api(row) for row in preview(change)]
+def _changes(change: Change, *, own: bool = False) -> list[dict[str, Any]]:
+    return [in_api(row) for row in preview(change, own=own)]
 
 
 def in_api(row: ShareChange) -> dict[str, Any]:
@@ -173,13 +178,15 @@ def readable(user: User, slug: str) -> Tenant:
     return tenant
 
 
-def _previewable_team(request: ApiRequest, slug: str) -> Tenant:
-    """Returns the team with this slug, for the endpoints that preview shares.
+def _previewable_team(request: ApiRequest, slug: str) -> tuple[Tenant, bool]:
+    """Returns the team with this slug, for the endpoints that preview shares, and whether the caller may only see the
+    shares of this team.
 
     Raises Http404 for an unknown slug, and if the caller may not preview shares.
     """
-    require_permission(request, "share.preview")
-    return get_object_or_404(Tenant, slug=slug)
+    if may(request.auth, "share.preview"):
+        return get_object_or_404(Tenant, slug=slug), False
+    return get_object_or_404(tenants_where(request.auth, "request.ask").active(), slug=slug), True
 
 
 def _show(shown: ShownLimit) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import html as html_module
 import re
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from django.test import Client
@@ -159,6 +160,37 @@ def test_the_api_previews_tickets_of_members_for_their_managers(scene: Scene, br
     Tenant.objects.filter(slug="astro").update(archived_at=now_from_database())
     gone = alice.post("/api/v1/tickets/preview", asked, content_type="application/json")
     assert gone.status_code == 404
+
+
+def test_the_api_previews_requests_of_managers_for_their_own_team(scene: Scene, browser_of) -> None:
+    limit = {"team": "astro", "kind": "gpus", "limit": "1"}
+    for path, asked in (("tickets", {"team": "astro", "tickets": 300}), ("limits", limit)):
+        url = f"/api/v1/{path}/preview"
+        rows = browser_of(scene.people.alice).post(url, asked, content_type="application/json").json()
+        assert {(row["team"], row["user"]) for row in rows} == {("astro", None)}
+        everybody = browser_of(scene.people.olga).post(url, asked, content_type="application/json").json()
+        assert [row for row in everybody if row["team"] == "astro"] == rows
+        assert {row["team"] for row in everybody} > {"astro"}
+        for other in (scene.people.bob, scene.people.charlie):
+            assert browser_of(other).post(url, asked, content_type="application/json").status_code == 404
+    above = {"team": "uni", "tickets": 300}
+    assert (
+        browser_of(scene.people.alice)
+        .post("/api/v1/tickets/preview", above, content_type="application/json")
+        .status_code
+        == 404
+    )
+
+
+def test_the_form_hides_exactly_the_fields_that_mean_nothing_for_a_kind_of_limit() -> None:
+    css = Path("static/css/pages/administration.css").read_text()
+    of_a_period, without_gpu = (
+        set(re.findall(r'value="(\w+)"', line.partition(".field")[0]))
+        for line in css.splitlines()
+        if ".limit-fields:" in line and '[name="kind"]' in line
+    )
+    assert of_a_period == set(Quota.OF_A_PERIOD)
+    assert without_gpu == set(Quota.WITHOUT_GENERATION)
 
 
 def test_teams_below_share_with_the_members_of_a_team(scene: Scene, browser_of) -> None:

@@ -17,6 +17,7 @@ from accounting.core.clock import now_from_database
 from accounting.models import AuditEvent, Quota, Request, Tenant, User
 from portal.administration.trail import entries
 from scheduling.grants import approve_request
+from scheduling.models import Job
 from tests.portal.scene import Scene
 
 LIMIT = {
@@ -114,6 +115,38 @@ def test_an_operator_sees_what_it_would_do_changes_it_or_says_no(scene: Scene, b
     assert Tenant.objects.get(slug="astro").tickets == 120
     again = olga.post(f"{path}decline/", {"answer": "no"})
     assert "This request was already approved by olga." in shown(again)
+
+
+def test_a_manager_sees_what_a_request_would_do_for_the_own_team_alone(scene: Scene, browser_of) -> None:
+    alice, before = browser_of(scene.people.alice), Request.objects.count()
+    page = shown(alice.post("/team/astro/ask/tickets/preview/", {"tickets": "300"}))
+    [row] = [row for row in page.split("<tr>") if "Entitlement in GPUs" in row and 'break">A100<' in row]
+    assert re.search(r'data-label="Entitlement in GPUs">2 → 3<', row), row
+    assert "Bio" not in page
+    assert re.search(r'name="tickets" value="300"', page)
+    assert 'href="/docs/glossary/#entitlement"' in page
+    capped = shown(alice.post("/team/astro/ask/limit/preview/", {"kind": "gpus", "limit": "1", "user": ""}))
+    shares = re.findall(r'data-label="Fair share in GPUs">(\S+) → (\S+)<', capped)
+    assert shares == [("2", "0")] * 2, "its jobs need two GPUs each"
+    for verb, form in (
+        ("tickets", {"tickets": "0"}),
+        ("limit", {"kind": "gpus", "limit": "1.5", "user": ""}),
+    ):
+        assert alice.post(f"/team/astro/ask/{verb}/preview/", form).status_code == 422
+    assert Request.objects.count() == before
+    page = shown(alice.get(f"/requests/{scene.request.pk}/"))
+    assert "For Astro, the table shows" in page
+    assert "Bio" not in page
+    for other in (scene.people.bob, scene.people.charlie, scene.people.olga):
+        assert (
+            browser_of(other).post("/team/astro/ask/tickets/preview/", {"tickets": "300"}).status_code == 404
+        )
+
+
+def test_a_team_without_jobs_reads_that_a_request_has_no_effect_yet(scene: Scene, browser_of) -> None:
+    Job.objects.update(state=Job.State.CANCELLED)
+    page = shown(browser_of(scene.people.alice).post("/team/astro/ask/tickets/preview/", {"tickets": "300"}))
+    assert "Astro has no jobs now, so the change has no effect yet." in page
 
 
 def test_an_open_request_for_a_limit_says_its_value_now(scene: Scene, browser_of) -> None:
@@ -245,9 +278,11 @@ def test_a_second_answer_is_refused_and_changes_nothing(scene: Scene, browser_of
 def test_the_api_hides_requests_of_a_team_from_users_who_do_not_see_it(scene: Scene, browser_of) -> None:
     cast, pk = scene.people, scene.request.pk
     limit = {"kind": "gpus", "limit": "3", "generation": "A100"}
-    answers = {
+    previews = {
         "limits/preview": {"team": "astro"} | limit,
         "tickets/preview": {"team": "astro", "tickets": 5},
+    }
+    answers = {
         f"requests/{pk}/approve": {},
         f"requests/{pk}/decline": {"answer": "no"},
     }
@@ -261,8 +296,8 @@ def test_the_api_hides_requests_of_a_team_from_users_who_do_not_see_it(scene: Sc
         return browser_of(who).post(f"/api/v1/{path}", body, content_type="application/json").status_code
 
     for who, nothing in (
-        (cast.bob, [answers, manages, members]),
-        (cast.charlie, [answers, manages, members]),
+        (cast.bob, [answers, manages, members, previews]),
+        (cast.charlie, [answers, manages, members, previews]),
         (cast.alice, [answers]),
     ):
         for bodies in nothing:
