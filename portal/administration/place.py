@@ -43,7 +43,7 @@ class Place:
         first = "admin_tenant" if self.is_admin else "team"
         return f"{first}_{what}" if what else first
 
-    def url(self, what: str, tenant: Tenant, *keys: int) -> str:
+    def url(self, what: str, tenant: Tenant, *keys: int | str) -> str:
         return reverse(self.name(what), args=[tenant.slug, *keys])
 
     def route(self, rest: str = "") -> str:
@@ -71,7 +71,7 @@ def both(route: str, view: View, name: str) -> list[URLPattern]:
     return [path(one.route(route), view, {"place": one}, name=one.name(name)) for one in (MANAGERS, ADMINS)]
 
 
-def of_team(view: Callable[..., HttpResponse]) -> View:
+def of_team(view: Callable[..., HttpResponseBase]) -> View:
     """Returns a decorated view that is called with the place and the team. Answers 404 if the user does not manage this
     team here."""
 

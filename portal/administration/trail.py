@@ -25,7 +25,7 @@ from portal.access import permitted
 from portal.administration import verbs
 from portal.administration.event_filter import EventFilter
 from portal.administration.place import ADMINS, BUDGETS, LIMITS, MANAGERS, MEMBERS
-from portal.administration.trail_search import FORMS, trail_in_format
+from portal.administration.trail_search import FORMS, seen_of, trail_in_format
 from portal.administration.verbs import Kind
 from portal.user_request import UserRequest
 from scheduling.models import AdvanceReservation, JobTemplate, Pipeline, Schedule, Service, Sweep
@@ -260,7 +260,7 @@ def _price(amount: Decimal, currency: str) -> str:
 @permitted("audit.read")
 @require_safe
 def audit(request: UserRequest) -> HttpResponse:
-    visible = AuditEvent.objects.visible_to(request.user)
+    visible = seen_of(request.user)
     wanted = EventFilter.read(request.GET)
     page = Paginator(wanted.narrow(visible), EVENTS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
@@ -270,7 +270,7 @@ def audit(request: UserRequest) -> HttpResponse:
         "filter": wanted,
         "kinds": Kind.choices,
         "verbs": verbs.choices(visible.order_by().values_list("verb", flat=True).distinct()),
-        "forms": FORMS,
+        "files": [(form, reverse("admin_audit_file", args=[form])) for form in FORMS],
     }
     return render(request, "administration/audit.html", context)
 

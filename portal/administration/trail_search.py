@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from django.http import Http404, HttpRequest, StreamingHttpResponse
 
-from accounting.access.permissions import may_somewhere
+from accounting.access.permissions import may, may_somewhere
 from accounting.core.csv_lines import csv_line, escape_cell
-from accounting.models import AuditEvent, User
+from accounting.models import AuditEvent, Tenant, User
 from accounting.models.audit import AuditEventQuerySet
 from portal.administration import verbs
-from portal.administration.event_filter import EventFilter
+from portal.administration.event_filter import ALL, NO_WORK, EventFilter
 from portal.live.streams import Rights, while_allowed
 from portal.reports.exports import pieces_sent
 from portal.reports.periods import Query, WrongQuestion
@@ -21,13 +22,22 @@ from portal.reports.periods import Query, WrongQuestion
 STEP = 1000  # events that one query of an export reads
 
 
-def found_by(query: Query, user: User) -> AuditEventQuerySet:
+def found_by(query: Query, user: User, tenant: Tenant | None = None) -> AuditEventQuerySet:
     """Returns the events that match the query and that `user` may see, newest first. Raises WrongQuestion for an
-    invalid query."""
-    wanted = EventFilter.read(query)
+    invalid query.
+
+    With `tenant`, only those of this team; without a kind in the query, then without those of its work.
+    """
+    wanted = EventFilter.read(query, usual=ALL if tenant is None else NO_WORK)
     if wanted.problems:
         raise WrongQuestion(wanted.problems)
-    return wanted.narrow(AuditEvent.objects.visible_to(user))
+    return wanted.narrow(seen_of(user, tenant))
+
+
+def seen_of(user: User, tenant: Tenant | None = None) -> AuditEventQuerySet:
+    """Returns the events that `user` may see: all, or those of a team."""
+    seen = AuditEvent.objects.visible_to(user)
+    return seen if tenant is None else seen.filter(tenant=tenant)
 
 
 def row_of(event: AuditEvent) -> dict[str, Any]:
@@ -82,25 +92,33 @@ FORMS: dict[str, tuple[Callable[[Iterator[list[dict[str, Any]]]], Iterator[str]]
 }
 
 
-def may_search(user: User) -> bool:
-    return may_somewhere(user, "audit.read")
+def may_search(user: User, tenant: Tenant | None = None) -> bool:
+    """Returns whether the user may read the trail of a team; without a team, of any."""
+    return may_somewhere(user, "audit.read") if tenant is None else may(user, "audit.read", tenant)
 
 
 def trail_in_format(
-    request: HttpRequest, user: User, form: str, reader: Callable[[], User | None] | None = None
+    request: HttpRequest,
+    user: User,
+    form: str,
+    reader: Callable[[], User | None] | None = None,
+    *,
+    tenant: Tenant | None = None,
 ) -> StreamingHttpResponse:
     """Streams all events that match the URL query and that `user` may see, newest first. `form` is a key of FORMS.
 
-    The stream ends if `user` loses the right to read the trail; `reader`: as for Rights. Raises Http404 for an unknown
-    format, and if `user` may not read the trail. Raises WrongQuestion for an invalid query.
+    With `tenant`, streams only those of this team, as `found_by`. The stream ends if `user` loses the right to read the
+    trail; `reader`: as for Rights. Raises Http404 for an unknown format, and if `user` may not read the trail. Raises
+    WrongQuestion for an invalid query.
     """
-    if form not in FORMS or not may_search(user):
+    may_see = partial(may_search, tenant=tenant)
+    if form not in FORMS or not may_see(user):
         raise Http404
     write, media_type = FORMS[form]
-    events = found_by(request.GET, user)
+    events = found_by(request.GET, user, tenant)
     pieces: AsyncIterator[str] = pieces_sent(write(rows_of(events)))
     return StreamingHttpResponse(
-        while_allowed(pieces, Rights(request, user, may_search, reader)),
+        while_allowed(pieces, Rights(request, user, may_see, reader)),
         content_type=media_type,
         headers={
             "Content-Disposition": f'attachment; filename="fairlot-{form}"',

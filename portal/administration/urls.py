@@ -66,6 +66,7 @@ urlpatterns = [
     *both("budgets/set/", budgets.set_budget, "budget_set"),
     *both("budgets/<int:pk>/remove/", budgets.remove_budget, "budget_remove"),
     *both("changes/", team.changes, "changes"),
+    *both("changes/<str:form>", team.changes_file, "changes_file"),
     path("admin/users/", people.users, name="admin_users"),
     path("admin/users/create/", people.create, name="admin_user_create"),
     path("admin/users/<int:pk>/", people.user, name="admin_user"),

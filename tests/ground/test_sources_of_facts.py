@@ -18,7 +18,6 @@ OF_THE_TRAIL = {
     "accounting/ledger/journals.py",
     "accounting/models/__init__.py",
     "accounting/models/audit.py",
-    "portal/administration/team.py",
     "portal/administration/trail.py",
     "portal/administration/trail_search.py",
     "portal/api/audit/schemas.py",

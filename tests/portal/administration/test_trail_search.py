@@ -83,6 +83,33 @@ def test_each_field_narrows_the_trail(changed: Cast, query: str, verbs: list[str
     assert [verb for verb, _ in found(changed.olga, query)] == verbs
 
 
+def test_managers_search_the_changes_of_their_team_and_save_what_they_found(scene: Scene, browser_of) -> None:
+    people = scene.people
+    for actor, tenant in ((people.alice, people.astro), (people.ada, people.bio)):
+        audit.record(
+            actor=actor, verb="quota.set", target=tenant, tenant=tenant, after={"kind": "gpus", "limit": 4711}
+        )
+    audit.record(
+        actor=people.bob, verb="job.submit", target=people.astro, tenant=people.astro, after={"gpus": 4711}
+    )
+    alice = browser_of(people.alice)
+    page = alice.get("/team/astro/changes/?q=4711").content.decode()
+    assert "Save all 1 matching changes" in page
+    assert "/team/astro/changes/audit.csv?q=4711" in page
+    assert "No change matches" in alice.get("/team/astro/changes/?q=4712").content.decode()
+
+    def lines(query: str, form: str = "audit.jsonl") -> list[tuple[str, str]]:
+        written = get(people.alice, f"/team/astro/changes/{form}?{query}")[1].splitlines()
+        return [(row["actor"], row["verb"]) for row in map(json.loads, written)]
+
+    assert lines("q=4711") == [("alice", "quota.set")], "as on the page: without work, and of this team alone"
+    assert lines("q=4711&kind=all") == [("bob", "job.submit"), ("alice", "quota.set")]
+    assert alice.get("/team/astro/changes/audit.csv?from=soon").status_code == 400
+    assert alice.get("/team/astro/changes/audit.pdf").status_code == 404
+    assert browser_of(people.bob).get("/team/astro/changes/audit.csv").status_code == 404
+    assert browser_of(people.ada).get("/admin/tenants/astro/changes/audit.csv").status_code == 200
+
+
 @pytest.mark.parametrize(
     "query", ["from=soon", "to=2026-13-01", "from=2026-02-02&to=2026-02-01", "zone=Moon"]
 )

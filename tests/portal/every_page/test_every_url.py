@@ -261,6 +261,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "admin_tenant_limits": ADMINS,
     "admin_tenant_budgets": ADMINS,
     "admin_tenant_changes": ADMINS,
+    "admin_tenant_changes_file": ADMINS,
     "admin_tenant_invitation_create": ADMINS_POSTED,
     "admin_tenant_invitation_revoke": ADMINS_POSTED,
     "admin_tenant_member_add": ADMINS_POSTED,
@@ -277,6 +278,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "request_extend": ASKERS_POSTED,
     "request_new": MANAGER,
     "request_ask": MOVED,
+    "request_ask_preview": MOVED,
     "admin_tenant_limit_preview": ADMINS_POSTED,
     "admin_tenant_limit_remove_preview": ADMINS_POSTED,
     "admin_tenant_idle": ADMINS_POSTED,
@@ -347,6 +349,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "team_limits": MANAGER,
     "team_budgets": MANAGER,
     "team_changes": MANAGER,
+    "team_changes_file": MANAGER,
     "invitation": NOWHERE,  # no invitation has this token
     "team_invitation_create": MOVED,
     "team_invitation_revoke": MOVED,
@@ -653,7 +656,11 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "request_id": scene.request.pk,
         "analysis_id": 1,
         "subject": "chargeback" if "chargeback" in name else "waste",
-        "form": "audit.csv" if "audit" in name else "jobs.csv" if "export" in name else "csv",
+        "form": "audit.csv"
+        if "audit" in name or "changes" in name
+        else "jobs.csv"
+        if "export" in name
+        else "csv",
     }
     return {asked: known[asked] for asked in pattern.pattern.regex.groupindex}
 
