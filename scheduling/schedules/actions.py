@@ -136,7 +136,7 @@ def create_schedule(
         if request_key is None:
             raise
         return Schedule.objects.get(owner=actor, request_key=request_key)
-    note(actor, "schedule.create", schedule, after=written | ({"paused": True} if paused else {}))
+    note(actor, schedule, verb="schedule.create", after=written | ({"paused": True} if paused else {}))
     return schedule
 
 
@@ -184,8 +184,8 @@ def change_schedule(
     differing = [field for field in after if after[field] != before[field]]
     note(
         actor,
-        "schedule.change",
         schedule,
+        verb="schedule.change",
         before={field: before[field] for field in differing},
         after={field: after[field] for field in differing},
     )
@@ -214,7 +214,7 @@ def resume_schedule(*, actor: User, schedule: Schedule) -> Schedule:
             schedule.late_because = Delay.PAUSED
         schedule.paused_at, schedule.paused_reason, schedule.refusals = None, "", 0
         schedule.save(update_fields=["paused_at", "paused_reason", "late_because", "refusals"])
-        note(actor, "schedule.resume", schedule)
+        note(actor, schedule, verb="schedule.resume")
     return schedule
 
 
@@ -228,7 +228,7 @@ def delete_schedule(*, actor: User, schedule: Schedule, seen: Collection[str] | 
     require_version(schedule, seen)
     schedule.deleted_at = now_from_database()
     schedule.save(update_fields=["deleted_at"])
-    note(actor, "schedule.delete", schedule)
+    note(actor, schedule, verb="schedule.delete")
 
 
 def lock_changeable(actor: User, schedule: Schedule) -> Schedule:

@@ -18,10 +18,10 @@ def pause(actor: User | None, schedule: Schedule, reason: str) -> None:
     """
     schedule.paused_at, schedule.paused_reason = now_from_database(), reason[:500]
     schedule.save(update_fields=["paused_at", "paused_reason"])
-    note(actor, "schedule.pause", schedule, after={"reason": schedule.paused_reason})
+    note(actor, schedule, verb="schedule.pause", after={"reason": schedule.paused_reason})
 
 
-def note(actor: User | None, verb: str, schedule: Schedule, **changes: dict[str, Any]) -> None:
+def note(actor: User | None, schedule: Schedule, *, verb: str, **changes: dict[str, Any]) -> None:
     """Writes the audit event of a change, and tells open pages of the team about it."""
     audit.record(actor=actor, verb=verb, target=schedule, tenant=schedule.tenant, **changes)
     pubsub.publish(f"jobs:{schedule.tenant_id}")
