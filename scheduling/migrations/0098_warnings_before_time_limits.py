@@ -13,7 +13,7 @@ FORGOTTEN = """
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounting', '0051_notices_of_memberships'),
+        ('accounting', '0051_starts_and_suspensions'),
         ('scheduling', '0097_files_of_sessions_and_waiting_terminals'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
