@@ -11,7 +11,7 @@ from portal.administration.verbs import WORDS, Kind, choices, verbs_of, words_fo
 
 ROOT = Path(__file__).parents[3]
 ROOMS = ("accounting", "scheduling", "portal")
-RECORDERS = {"record", "record_many"}  # of accounting.access.audit
+RECORDERS = {"note", "record", "record_many"}  # of accounting.access.audit
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
