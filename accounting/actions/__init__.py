@@ -29,6 +29,7 @@ from accounting.actions.tenants import (
 from accounting.actions.users import (
     create_user,
     deactivate_user,
+    describe_user,
     reactivate_user,
     reset_password,
     set_portal_role,
@@ -46,6 +47,7 @@ __all__ = [
     "deactivate_user",
     "delete_generation",
     "delete_tenant",
+    "describe_user",
     "invite",
     "move_tenant",
     "reactivate_user",

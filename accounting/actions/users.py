@@ -75,9 +75,8 @@ def create_user_within(*, actor: User | None, user: User, password: str | None =
     """Stores a new `user` in the caller's transaction. The caller must have checked the permission."""
     user.username = User.normalize_username(user.username.strip())
     check_fields(user, "username", "portal_role", "first_name", "last_name", "email")
-    for name in ("username", "first_name", "last_name"):
-        if name == "username" or getattr(user, name):
-            check_name(getattr(user, name), name)
+    check_name(user.username, "username")
+    _check_full_name(user)
     if not user.username[0].isalnum():
         raise Refused("A user name must begin with a letter or a digit.", "username")
     if User.objects.filter(username__iexact=user.username).exists():
@@ -88,6 +87,28 @@ def create_user_within(*, actor: User | None, user: User, password: str | None =
     after = {"username": user.username, "portal_role": user.portal_role, "email": user.email}
     audit.record(actor=actor, verb="user.create", target=user, after=after)
     return Credentials(user, password)
+
+
+def _check_full_name(user: User) -> None:
+    for name in ("first_name", "last_name"):
+        if getattr(user, name):
+            check_name(getattr(user, name), name)
+
+
+@transaction.atomic(durable=True)
+def describe_user(*, actor: User | None, user: User, first_name: str, last_name: str, email: str) -> User:
+    """Sets a user's full name and e-mail address. The name with which a user signs in never changes."""
+    require(actor, "user.change")
+    user = User.objects.select_for_update(no_key=True).get(pk=user.pk)
+    given = {"first_name": first_name.strip(), "last_name": last_name.strip(), "email": email.strip()}
+    before = {name: getattr(user, name) for name in given}
+    for name, value in given.items():
+        setattr(user, name, value)
+    check_fields(user, *given)
+    _check_full_name(user)
+    user.save(update_fields=list(given))
+    audit.record(actor=actor, verb="user.describe", target=user, before=before, after=given)
+    return user
 
 
 @transaction.atomic(durable=True)

@@ -54,13 +54,20 @@ class RoleForm(Form):
     )
 
 
-class NewUser(RoleForm):
-    """The form that creates a user."""
+class DetailsForm(Form):
+    """The form for who a user is."""
 
-    username = Text("User name", maxlength=150, autocapitalize="off")
     first_name = Text("First name", required=False)
     last_name = Text("Last name", required=False)
     email = Text("E-mail", required=False, type="email")
+
+
+class NewUser(RoleForm, DetailsForm):
+    """The form that creates a user."""
+
+    field_order = ("username", "first_name", "last_name", "email", "portal_role")
+
+    username = Text("User name", maxlength=150, autocapitalize="off")
     tenant = Row("Team", Tenant.objects.all(), required=False, others={"": "none yet"})
     role = Choice("Role in the team", Membership.Role.choices, initial=Membership.Role.MEMBER)
 
@@ -136,6 +143,7 @@ def _user(
         "person": person,
         "memberships": person.memberships.select_related("tenant").order_by(*by_name("tenant__name")),
         "role": RoleForm("role", initial={"portal_role": person.portal_role}).or_posted(posted),
+        "details": DetailsForm("details", initial=_details_of(person)).or_posted(posted),
         "join": JoinForm(person).or_posted(posted),
         "made": made,
         "tokens": TOKENS_SORTING.order(ApiToken.objects.of(person), request.GET),
@@ -145,6 +153,10 @@ def _user(
         "leave": _work_form(person, None).or_posted(posted),
     }
     return show(request, "administration/user.html", context, posted=posted)
+
+
+def _details_of(person: User) -> dict[str, str]:
+    return {name: getattr(person, name) for name in ("first_name", "last_name", "email")}
 
 
 def _work_form(person: User, request: UserRequest | None) -> WorkForm:
@@ -167,8 +179,8 @@ def user(request: UserRequest, pk: int) -> HttpResponse:
 @permitted("user.change")
 @posted_from("admin_user", "pk")
 def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
-    """Changes a user. `verb` says how: set the portal role, deactivate, reactivate, or decide on a deactivated user's
-    unfinished work."""
+    """Changes a user. `verb` says how: set the portal role or the details, deactivate, reactivate, or decide on a
+    deactivated user's unfinished work."""
     person = get_object_or_404(User, pk=pk)
     name = person.get_username()
     acts: dict[str, tuple[Form, Callable[..., object], str]] = {
@@ -176,6 +188,11 @@ def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
             RoleForm("role", request),
             actions.set_portal_role,
             f"The role of the user {name} has been changed.",
+        ),
+        "details": (
+            DetailsForm("details", request),
+            actions.describe_user,
+            f"The details of the user {name} have been changed.",
         ),
         "deactivate": (
             _work_form(person, request),

@@ -76,7 +76,7 @@ urlpatterns = [
         "admin/users/<int:pk>/tokens/<int:token_id>/revoke/", people.revoke_token, name="admin_token_revoke"
     ),
     re_path(
-        r"^admin/users/(?P<pk>\d{1,18})/(?P<verb>role|deactivate|reactivate|settle)/$",
+        r"^admin/users/(?P<pk>\d{1,18})/(?P<verb>role|details|deactivate|reactivate|settle)/$",
         people.change,
         name="admin_user_change",
     ),

@@ -141,6 +141,7 @@ WORDS: dict[Kind, dict[str, str]] = {
     },
     Kind.USERS: {
         "user.create": "Created a user",
+        "user.describe": "Changed a user's name or e-mail",
         "user.set_portal_role": "Changed a user's role in the portal",
         "user.deactivate": "Deactivated a user",
         "user.reactivate": "Reactivated a user",

@@ -10,11 +10,11 @@ from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
 from django.utils.timezone import localtime
 from django.views.decorators.http import require_safe
 
 from accounting.access.visibility import visible_ids
-from accounting.core.clock import now_from_database
 from accounting.core.name_order import by_name, in_order
 from accounting.core.numbers import read_key
 from accounting.core.prepared import Prepared
@@ -108,7 +108,7 @@ def trades(request: UserRequest) -> HttpResponse:
     gained."""
     tenants = visible_tenants(request.user)
     tenant = chosen_tenant(request.user, request.GET)
-    period = asked_stretch(request.GET, usual=_usual_period(tenants, now_from_database()), is_page=True)
+    period = asked_stretch(request.GET, usual=_usual_period(tenants, timezone.now()), is_page=True)
     generation = request.GET.get("generation", "")
     found = read_trades(request.user, period.begins, period.ends, generation=generation, tenant=tenant)
     mine = visible_ids(request.user)

@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 from django.db.models.fields.json import KT
 
 from accounting.core.clock import now_from_database
-from accounting.core.wording import counted, duration
+from accounting.core.wording import counted, duration, percent
 from scheduling.clusters.actions import check_settings
 from scheduling.models import Cluster, Job, Lease
 
@@ -112,8 +112,8 @@ def _of_quantum(before: Cluster, after: Cluster) -> str:
         rounds += ", because switching is slow"
     if not after.switch_seconds:
         return f"{rounds}. No switch has been measured yet."
-    costs = f"switching would take up to {after.switch_seconds / becomes:.0%} of the time"
-    return f"{rounds}; {costs} instead of {before.switch_seconds / was:.0%}."
+    costs = f"switching would take up to {percent(after.switch_seconds / becomes)} of the time"
+    return f"{rounds}; {costs} instead of {percent(before.switch_seconds / was)}."
 
 
 def _of_min_hold(before: Cluster, after: Cluster) -> str:

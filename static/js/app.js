@@ -74,10 +74,10 @@ function sentFrom(address) {
 }
 
 // A form in a closed dialog is answered where that is opened; to one that is gone the answer stays at the top. So does
-// the success of a menu, which would cover what it has changed.
+// the success of a menu, which would cover what it has changed, and the answer to a button of the page's head.
 function placeOf(message) {
   const form = sentFrom(message.dataset.answers);
-  if (message.matches(".note-good") && form?.closest("[data-menu]")) return undefined;
+  if (form?.closest(".page-actions") || (message.matches(".note-good") && form?.closest("[data-menu]"))) return undefined;
   const dialog = form?.closest("dialog:not([open])");
   if (dialog) return document.querySelector(`[data-opens="${CSS.escape(dialog.id)}"]`)?.parentElement;
   return form;

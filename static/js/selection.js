@@ -1,4 +1,5 @@
-// The selection of rows in a list: counts them, selects all, and keeps the selection when the list refreshes.
+// The selection of rows in a list: counts them, selects all, and keeps the selection when the list refreshes. The form of
+// the selection names the element with the list.
 
 const form = document.querySelector("[data-selection]");
 const chosen = new Set();
@@ -18,6 +19,7 @@ function show() {
   const text = count ? `${count} selected:` : hint;
   if (label.textContent !== text) label.textContent = text; // each change wakes the observer below
   for (const button of form.querySelectorAll("button")) button.disabled = count === 0;
+  form.hidden = shown.length === 0;
 }
 
 function keep() {
@@ -46,6 +48,6 @@ document.addEventListener("change", (event) => {
 new MutationObserver(() => {
   for (const box of boxes()) box.checked = chosen.has(box.value);
   show();
-}).observe(document.getElementById("jobs-table").parentElement, { childList: true, subtree: true });
+}).observe(document.getElementById(form.dataset.selection).parentElement, { childList: true, subtree: true });
 window.addEventListener("pageshow", keep);
 keep();

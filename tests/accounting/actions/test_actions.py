@@ -103,6 +103,10 @@ CASES = {
         managers=True,
     ),
     "set_budget": Case(lambda c: {"tenant": c.astro, "amount": Decimal(4)}, "budget.set", managers=True),
+    "describe_user": Case(
+        lambda c: {"user": c.bob, "first_name": "Bob", "last_name": "Brown", "email": "bob@example.org"},
+        "user.describe",
+    ),
     "set_portal_role": Case(lambda c: {"user": c.bob, "portal_role": "operator"}, "user.set_portal_role"),
     "set_price": Case(lambda c: {"generation": c.a100, "per_gpu_hour": Decimal(4)}, "price.set"),
     "set_quota": Case(lambda c: {"tenant": c.astro, "kind": "gpus", "limit": 4}, "quota.set"),

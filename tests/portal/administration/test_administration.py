@@ -44,6 +44,11 @@ VERBS = [
     ("/admin/tenants/astro/limits/set/", {"kind": "gpus", "generation": "{a100}", "limit": "2"}, "quota.set"),
     ("/admin/tenants/astro/limits/{quota}/remove/", {}, "quota.remove"),
     ("/admin/users/create/", {"username": "dora", "portal_role": "user"}, "user.create"),
+    (
+        "/admin/users/{bob}/details/",
+        {"first_name": "Bob", "last_name": "", "email": "bob@example.org"},
+        "user.describe",
+    ),
     ("/admin/users/{bob}/role/", {"portal_role": "operator"}, "user.set_portal_role"),
     ("/admin/users/{bob}/deactivate/", {}, "user.deactivate"),
     ("/admin/users/{gone}/reactivate/", {}, "user.reactivate"),

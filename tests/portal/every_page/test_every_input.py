@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote, urlencode
+from uuid import UUID
 
 import pytest
 import schemathesis
@@ -271,7 +272,7 @@ class Operations:
             "schedule_id": self._scene.schedule.pk,
             "secret_id": self._scene.team_secret.pk,
             "volume_id": self._scene.volume.pk, "limit_id": self._scene.quota.pk, "request_id": self._scene.request.pk,
-            "name": self._scene.world.cluster.name, "subject": "waste", "form": "jobs.csv",
+            "terminal_id": UUID(int=1), "name": self._scene.world.cluster.name, "subject": "waste", "form": "jobs.csv",
         }  # fmt: skip
         for parameter in operation["parameters"]:
             if parameter["in"] == "path":

@@ -48,7 +48,7 @@ def test_the_quantum_is_told_as_it_becomes_with_slow_switches(lab: World) -> Non
     )
     cluster.switch_seconds = 6
     assert effects(cluster, quantum_seconds=240)["quantum_seconds"] == (
-        "A quantum round every 4 min instead of 2 min; switching would take up to 2% of the time instead of 5%."
+        "A quantum round every 4 min instead of 2 min; switching would take up to 2.5 % of the time instead of 5.0 %."
     )
     stretched = effects(cluster, quantum_seconds=30)["quantum_seconds"]
     assert "every 2 min instead of 2 min, because switching is slow" in stretched

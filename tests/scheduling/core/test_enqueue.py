@@ -48,7 +48,7 @@ NO_ROUND = {
         "template.publish", "template.withdraw", "tenant.take_uid",
         "terminal.close", "terminal.open",
         "terminal_login.allow", "terminal_login.deny", "token.create", "token.revoke", "token.revoke_all",
-        "user.reset_password",
+        "user.describe", "user.reset_password",
         "user.set_portal_role", "user.set_preferences", "volume.grant", "volume.withdraw",
     },
     "nothing runs there yet, or any more": {
