@@ -238,6 +238,8 @@ def test_the_page_finds_lines_of_all_replicas_and_leads_to_their_places(
     assert lines("?q=l.ss") == []
     html = bob.get(f"{page}?q=loss").content.decode()
     assert "2 matching lines." in html
+    assert 'class="log-view"' in html, "what was found begins at the top"
+    assert 'class="log-view from-end"' in bob.get(page).content.decode(), "the log begins at its end"
     assert "data-live-within" not in html, "what was searched for stays"
     assert "No match." in bob.get(f"{page}?q=accuracy").content.decode()
     assert "This is not a valid regular expression" in bob.get(f"{page}?q=(&regex=1").content.decode()
