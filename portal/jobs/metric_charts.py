@@ -33,7 +33,7 @@ TITLES = {
 Values = Mapping[float, float]  # by window or step
 WIDTH = 1000  # of the view box of a chart over steps
 MARGIN = 0.01  # part of that width on either side, so that the first and the last point are visible
-FEW = 30  # points of a line that are drawn as dots, too
+FEW = 30  # points of a line over steps that are drawn as dots, too
 
 
 @dataclass(frozen=True)
@@ -311,20 +311,19 @@ def _path(values: Values, y: Callable[[float], float], axis: Axis) -> str:
     parts, before = [], None
     for place, value in values.items():
         command = "L" if before is not None and (axis.joins or before == place - 1) else "M"
-        if command == "M" and before is not None and parts[-1].startswith("M"):
-            parts.append("h0.01")  # so that a single value shows as a dot
         parts.append(f"{command}{axis.x(place):g},{y(value):g}")
         before = place
-    if parts and parts[-1].startswith("M"):
-        parts.append("h0.01")
     return "".join(parts)
 
 
 def _dots(values: Values, y: Callable[[float], float], axis: Axis) -> str:
-    """Returns the SVG path of the points of a line over steps; "" if they are many."""
-    if not axis.joins or len(values) > FEW:
-        return ""
-    return "".join(f"M{axis.x(place):g},{y(value):g}h0.01" for place, value in values.items())
+    """Returns the SVG path of the points that are drawn as dots: of a line over steps all if they are few; on an axis
+    of time those that no line reaches, because the windows beside theirs have no value."""
+    if axis.joins:
+        drawn = list(values) if len(values) <= FEW else []
+    else:
+        drawn = [place for place in values if place - 1 not in values and place + 1 not in values]
+    return "".join(f"M{axis.x(place):g},{y(values[place]):g}h0.01" for place in drawn)
 
 
 def _area(points: Mapping[float, Summary], factor: float, y: Callable[[float], float], axis: Axis) -> str:

@@ -68,6 +68,18 @@ def test_the_page_shows_rate_latency_and_failed_requests(scene: Scene, browser_o
     assert charts_in(page_of(bob, scene.service, "?last=nonsense")) == charts
 
 
+def test_a_dot_shows_each_value_that_no_line_reaches() -> None:
+    sums = Traffic()
+    sums.note(Outcome.OK, 0.01)
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    points = {place: sums for place in (0, 3, 4, 9)}
+    requests, latency, errors = panels_of(TrafficPoints(now, now + timedelta(seconds=20), 10, points))
+    assert [line.dots for line in requests.lines] == [""], "it has a value in every window"
+    for line in (*latency.lines, *errors.lines):
+        assert re.findall(r"M([\d.]+),", line.dots) == ["0.5", "9.5"], "3 and 4 are joined"
+        assert re.findall(r"M([\d.]+),[\d.]+L([\d.]+)", line.path) == [("3.5", "4.5")]
+
+
 def test_slow_answers_are_shown_in_seconds() -> None:
     sums = Traffic()
     sums.note(Outcome.OK, 40.0)
