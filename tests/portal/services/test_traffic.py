@@ -72,7 +72,7 @@ def test_a_dot_shows_each_value_that_no_line_reaches() -> None:
     sums = Traffic()
     sums.note(Outcome.OK, 0.01)
     now = datetime(2026, 3, 1, tzinfo=UTC)
-    points = {place: sums for place in (0, 3, 4, 9)}
+    points = dict.fromkeys((0, 3, 4, 9), sums)
     requests, latency, errors = panels_of(TrafficPoints(now, now + timedelta(seconds=20), 10, points))
     assert [line.dots for line in requests.lines] == [""], "it has a value in every window"
     for line in (*latency.lines, *errors.lines):
