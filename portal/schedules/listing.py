@@ -37,7 +37,7 @@ LABELS = {
     "archived": Label("Team archived", "warn", "clock"),
 }
 OUTCOMES = {
-    "submitted": Label("Submitted", "good", "play"),
+    "submitted": Label("Submitted", "muted", "play"),
     "skipped": Label("Skipped", "muted", "slash"),
     "refused": Label("Refused", "bad", "x-circle"),
 }

@@ -35,7 +35,7 @@ from portal.share.periods import (
     named_period,
     usual_period,
 )
-from portal.share.verdict import Verdict
+from portal.share.verdict import Verdict, shift_of
 from portal.user_request import UserRequest
 from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster, Trade
@@ -95,6 +95,11 @@ def _shared(request: UserRequest, tenant: Tenant, visible: list[Tenant], cluster
         ],
         "total": total,
         "verdict": Verdict(total.owed, sum(one.owed for one in series), cluster.effective_quantum),
+        "shift": shift_of(
+            {one.generation.name: one.total.owed for one in series},
+            due=total.due,
+            grain=cluster.effective_quantum,
+        ),
         "times": times,
         "middle": times[POINTS // 2],
         "time_format": "H:i" if period.seconds <= 86_400 else "j M H:i",

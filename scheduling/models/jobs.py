@@ -336,6 +336,12 @@ class Job(models.Model):
     def has_ended(self) -> bool:
         return self.state in self.ENDED
 
+    @property
+    def waited_seconds(self) -> float | None:
+        """Returns how long the job waited for its first start, or for its end without one; None while it waits."""
+        until = self.first_started_at or self.ended_at
+        return (until - self.created_at).total_seconds() if until else None
+
 
 class JobEvent(models.Model):
     """An entry in a job's history: a code with parameters, or a text from outside Fairlot or from an earlier release.

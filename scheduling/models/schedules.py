@@ -18,6 +18,8 @@ from scheduling.models.ownership import changeable
 from scheduling.timetable import Timetable
 from scheduling.timetable.missed_runs import ALL, ONCE, SKIP
 
+LATE = timedelta(minutes=1)  # after its due time, from which a run was made up
+
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def visible_to(self, user: User) -> Self:
@@ -168,3 +170,9 @@ class ScheduleRun(models.Model):
 
     def __str__(self) -> str:
         return f"{self.schedule} at {self.due_at:%Y-%m-%d %H:%M}"
+
+    @property
+    def was_made_up(self) -> bool:
+        """Returns whether the run was submitted late, because the schedule was paused or the portal was not there."""
+        is_due = self.asked_by_id is None and self.outcome == self.Outcome.SUBMITTED
+        return is_due and self.at - self.due_at >= LATE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -260,6 +260,15 @@ def test_the_page_tells_when_and_what_became_of_former_runs(scene: Scene, bob: C
     assert "name: supernova-yearly" in html
     Cluster.objects.update(detached_at=scene.schedule.created_at)
     assert "is detached. Due runs wait" in text_of(bob.get(f"/schedules/{scene.schedule.pk}/"))
+
+
+def test_a_run_that_came_late_was_made_up_unless_somebody_asked_for_it() -> None:
+    due = datetime(2026, 1, 1, tzinfo=UTC)
+    late = ScheduleRun(outcome="submitted", due_at=due, at=due + timedelta(minutes=5))
+    assert late.was_made_up
+    assert not ScheduleRun(outcome="submitted", due_at=due, at=due + timedelta(seconds=5)).was_made_up
+    assert not ScheduleRun(outcome="skipped", due_at=due, at=late.at).was_made_up
+    assert not ScheduleRun(outcome="submitted", due_at=due, at=late.at, asked_by_id=1).was_made_up
 
 
 def test_more_schedules_need_no_more_queries(scene: Scene, bob: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 
 import pytest
@@ -15,7 +16,7 @@ from accounting.models import Generation
 from portal.share import views
 from portal.share.chart import HEIGHT, draw
 from portal.share.periods import named_period, usual_period
-from portal.share.verdict import Verdict
+from portal.share.verdict import Verdict, shift_of
 from scheduling.core.amounts import Amounts
 from scheduling.models import Cluster, Job, JobSpeed, Round, ShareBalance, ShareInterval, Trade
 from scheduling.reports.trades import read_trades, seen, totals
@@ -173,6 +174,33 @@ def test_what_is_owed_is_repaid_lost_or_less_than_a_gpu_for_a_round(owed: float,
     assert sum((verdict.is_even, verdict.is_ahead, verdict.repaid > 0)) == 1
     assert verdict.lost >= 0
     assert owed <= verdict.repaid + verdict.lost + GRAIN
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), balances))
+def test_what_moved_between_gpu_types_is_told_from_both_sides(owed: dict[str, float]) -> None:
+    found = shift_of(owed, due=1000.0, grain=GRAIN)
+    if found is None:
+        less, more = (sum(max(0.0, sign * amount) for amount in owed.values()) for sign in (1, -1))
+        assert min(less, more) < GRAIN
+    else:
+        assert found.amount >= GRAIN
+        assert all(owed[name] > 0 for name in found.less)
+        assert all(owed[name] < 0 for name in found.more)
+        assert found.less
+        assert found.more
+
+
+def test_the_page_says_that_one_gpu_type_was_given_in_place_of_another(scene: Scene, browser_of) -> None:
+    cast = scene.people
+    lab = scene.world.cluster
+    now = now_from_database()
+    for generation, received in ((cast.a100, 0.0), (cast.v100, 7200.0)):
+        share(
+            Round.objects.filter(cluster=lab).latest("pk"), cast.astro, generation,
+            ends=now + timedelta(seconds=1), entitled=3600, received=received,
+        )  # fmt: skip
+    shown = browser_of(cast.bob).get("/share/?cluster=lab&period=1h").content.decode()
+    assert re.search(r"received [^.]* on V100 in place of A100\.", " ".join(shown.split()))
 
 
 def test_the_page_says_what_of_the_owed_time_is_not_repaid(scene: Scene, browser_of) -> None:
