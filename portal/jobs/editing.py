@@ -1,4 +1,5 @@
-"""The page on which users change the priority, labels, GPU types, most workers and times of an unfinished job."""
+"""The page on which users change the priority, labels, GPU types, most workers and times of a job, and the labels of
+an ended one."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
+from accounting.core.errors import Refused
 from accounting.models import Generation
 from portal.forms.fields import Measure, Several, Text, Whole
 from portal.forms.form import Form, Values
@@ -16,7 +18,7 @@ from portal.forms.posting import perform, show
 from portal.jobs.views import visible_job
 from portal.submit.lines import read_labels, write_labels
 from portal.user_request import UserRequest
-from scheduling.jobs.editing import edit_job
+from scheduling.jobs.editing import EDITABLE_AT_END, edit_job
 from scheduling.models import Job
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.spec.refused_values import by_top_field
@@ -67,12 +69,22 @@ class EditForm(Form):
         if job.kind != Job.Kind.TRAINING:
             for name in ("expected_hours", "deadline_hours", "time_limit_hours", "max_workers"):
                 del self.fields[name]
+        if job.is_at_end:
+            for name in [name for name in self.fields if name not in EDITABLE_AT_END]:
+                del self.fields[name]
 
     def clean_labels(self) -> dict[str, str]:
         return labels_in(self.cleaned_data["labels"])
 
     def change(self, request: UserRequest, job: Job, values: Values) -> None:
-        """Changes the job to the values of the form. If a value is invalid, shows the problem beside its field."""
+        """Changes the job to the values of the form. If a value is invalid, shows the problem beside its field.
+
+        Raises Refused if the page was opened before the job ended: what it asks for beside the labels would be lost.
+        """
+        if job.is_at_end and "priority" in request.POST:
+            raise Refused(
+                "The job has ended meanwhile. Only its labels can be changed now. Nothing was saved."
+            )
         try:
             edit_job(actor=request.user, job=job, changes=values)
         except SpecError as error:
@@ -110,7 +122,6 @@ def _page(request: UserRequest, *, job: Job, posted: Form | None = None) -> Http
     context: dict[str, Any] = {
         "job": job,
         "form": posted or EditForm(job),
-        "may_change": not job.has_ended
-        and Job.objects.changeable_by(request.user).filter(pk=job.pk).exists(),
+        "may_change": Job.objects.changeable_by(request.user).filter(pk=job.pk).exists(),
     }
     return show(request, "jobs/edit.html", context, posted=posted)

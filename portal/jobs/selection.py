@@ -74,7 +74,8 @@ class LabelsForm(Form):
 class Choice:
     """Something that users can do with the jobs that they selected.
 
-    `act` does it with one job. `form` is the form with the values that it needs.
+    `act` does it with one job. `form` is the form with the values that it needs. `submits` says that it makes new jobs,
+    so that the user must be a member of the team; otherwise the user must be one who may change the job.
     """
 
     title: str
@@ -83,6 +84,7 @@ class Choice:
     act: Callable[[UserRequest, Job, Values], object]
     form: type[Form] = Form
     needs_unfinished: bool = True
+    submits: bool = False
     is_dangerous: bool = False
 
 
@@ -125,7 +127,12 @@ CHOICES: Mapping[str, Choice] = {
         "Set the time limit of the selected jobs", "Set time limit", "changed", _set_fields, TimeLimitForm
     ),
     "labels": Choice(
-        "Change the labels of the selected jobs", "Change labels", "changed", _set_labels, LabelsForm
+        "Change the labels of the selected jobs",
+        "Change labels",
+        "changed",
+        _set_labels,
+        LabelsForm,
+        needs_unfinished=False,
     ),
     "again": Choice(
         "Submit the selected jobs again?",
@@ -133,6 +140,7 @@ CHOICES: Mapping[str, Choice] = {
         "submitted again",
         _submit_again,
         needs_unfinished=False,
+        submits=True,
     ),
 }
 
@@ -184,11 +192,11 @@ def _page(request: UserRequest, choice: Choice, jobs: list[Job], form: Form) -> 
 
 def _why_not(job: Job, choice: Choice, *, may_change: bool, may_submit: bool) -> str:
     """Returns why the action will skip this job; "" if it will not."""
-    if not choice.needs_unfinished:
+    if choice.submits:
         if job.kind != Job.Kind.TRAINING:
             return NOT_AGAIN
         return "" if may_submit else "you are not a member of its team"
-    if job.has_ended or job.state == Job.State.CANCELLING:
+    if choice.needs_unfinished and job.is_at_end:
         return "has already ended"
     return "" if may_change else "you may not change this job"
 

@@ -291,11 +291,11 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
     """
     user = request.user
     may_submit = has_role(user, Membership.Role.MEMBER)
-    is_over = shown.has_ended or shown.state == Job.State.CANCELLING
     explainer = Explainer(shown.cluster, user)
     lease, forecast, now = detail.present_lease(shown), detail.forecast_of(shown), timezone.now()
     reached = reached_by(shown) if shown.first_started_at and shown.steps_done is None else None
-    may_change = not is_over and Job.objects.changeable_by(user).filter(pk=shown.pk).exists()
+    may_label = Job.objects.changeable_by(user).filter(pk=shown.pk).exists()
+    may_change = may_label and not shown.is_at_end
     return {
         "job": shown,
         "tab": tab,
@@ -312,7 +312,7 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "run_time": run_time_of(shown, lease, forecast=forecast, now=now),
         "stops_at": end_by_limit(shown, user),
         "time_limit": None
-        if is_over or shown.time_limit_hours is None
+        if shown.is_at_end or shown.time_limit_hours is None
         else round(shown.time_limit_hours * 3600),
         "now": now,
         "lease": lease,
@@ -322,6 +322,7 @@ def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = N
         "snooze": SnoozeForm("snooze").or_posted(posted),
         "failure": failure_of(shown),
         "may_cancel": may_change,
+        "may_edit": may_label and shown.kind != Job.Kind.REPLICA,
         "may_share": may_change and shown.kind != Job.Kind.REPLICA,
         "may_clone": may_submit,
         "follows": NotificationRule.objects.filter(

@@ -1,4 +1,4 @@
-"""Changes fields of jobs that have not ended: priority, labels, GPU types, most workers, run times and deadline."""
+"""Changes fields of jobs: priority, labels, GPU types, most workers, run times and deadline; of ended jobs, labels."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from scheduling.spec.job_spec import JobSpec, SpecError
 EDITABLE = (
     "priority", "labels", "generations", "expected_hours", "deadline_hours", "time_limit_hours", "max_workers",
 )  # fmt: skip
+EDITABLE_AT_END = ("labels",)  # because labels only sort jobs, and do not say how they run
 # What bounds the most workers of a job.
 BOUNDS = ("workers", "gpus_per_worker", "roles", "launch")
 EDITED = "edited"  # kind of the events of such changes
@@ -41,8 +42,9 @@ def edit_job(
     values before and after the change. `seen`: the versions that the caller has seen (require_version).
 
     Raises NotAllowed unless the actor is the owner, a manager of the team or an operator. Raises SpecError for invalid
-    values and for fields that cannot be changed. Raises Refused for ended jobs and for replicas. Also raises Refused
-    for GPU types if the job holds or has reserved GPUs, or if it could never run on the new types.
+    values and for fields that cannot be changed. Raises Refused for replicas, and for fields outside EDITABLE_AT_END
+    of jobs that have ended or are being cancelled. Also raises Refused for GPU types if the job holds or has reserved
+    GPUs, or if it could never run on the new types.
     """
     require_changeable(actor, job, "change this job")
     if unknown := [name for name in changes if name not in EDITABLE]:
@@ -53,8 +55,8 @@ def edit_job(
     require_version(job, seen)
     if job.kind == Job.Kind.REPLICA:
         raise Refused("A replica has the fields of its service. Change the service.")
-    if job.has_ended or job.state == Job.State.CANCELLING:
-        raise Refused("The job has ended and cannot be changed.")
+    if job.is_at_end and (late := [name for name in changes if name not in EDITABLE_AT_END]):
+        raise Refused(f"The job has ended. Only its labels can be changed, not {', '.join(late)}.", late[0])
     # The spec was accepted by the rules of its time, so only the changed fields are checked.
     beside = {name: job.spec[name] for name in BOUNDS if name in job.spec} if "max_workers" in changes else {}
     wanted = JobSpec.parse({"name": job.name, "command": "true", **beside} | dict(changes))

@@ -342,6 +342,11 @@ class Job(models.Model):
         until = self.first_started_at or self.ended_at
         return (until - self.created_at).total_seconds() if until else None
 
+    @property
+    def is_at_end(self) -> bool:
+        """Returns whether the job has ended or is being cancelled, so that it never gets GPUs again."""
+        return self.has_ended or self.state == self.State.CANCELLING
+
 
 class JobEvent(models.Model):
     """An entry in a job's history: a code with parameters, or a text from outside Fairlot or from an earlier release.

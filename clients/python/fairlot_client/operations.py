@@ -396,9 +396,9 @@ def change_job(
     deadline_hours: float | Unset | None = UNSET,
     time_limit_hours: float | Unset | None = UNSET,
 ) -> Call[answers.JobInFull]:
-    """Changes fields of a job that has not ended, from the next round on.
+    """Changes fields of a job, from the next round on; of an ended job only the labels.
 
-    For callers who may cancel the job.
+    For those who may cancel it.
     """
     return Call(
         "PATCH",

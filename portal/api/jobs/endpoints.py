@@ -342,7 +342,7 @@ def make_preemptible(request: ApiRequest, job_id: int, wanted: schemas.Preemptib
 def edit(
     request: ApiRequest, job_id: int, changes: schemas.JobChanges, if_match: IfMatch = None
 ) -> dict[str, Any]:
-    """Changes fields of a job that has not ended, from the next round on. For callers who may cancel the job."""
+    """Changes fields of a job, from the next round on; of an ended job only the labels. For those who may cancel it."""
     given = {name: getattr(changes, name) for name in changes.model_fields_set}
     job = visible_job(request, job_id)
     edit_job(actor=request.auth, job=job, changes=given, seen=versions_in(if_match))

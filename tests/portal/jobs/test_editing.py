@@ -179,3 +179,40 @@ def test_without_a_selection_the_list_says_what_to_do(scene: Scene, browser_of) 
     html = bob.post("/jobs/selected/", {"do": "cancel"}, follow=True).content.decode()
     assert "Select one or more jobs first." in html
     assert bob.post("/jobs/selected/", {"do": "explode", "job": [scene.job.pk]}).status_code == 302
+
+
+def test_the_labels_of_an_ended_job_change_on_its_page_for_selected_jobs_and_in_the_api(
+    scene: Scene, browser_of
+) -> None:
+    alice, url = browser_of(scene.people.alice), f"/jobs/{scene.waiting.pk}"
+    alice.post(f"{url}/cancel/")
+    page = alice.get(f"{url}/").content.decode()
+    assert f'href="{url}/edit/"' in page
+    assert 'data-opens="sharing"' not in page
+    form = alice.get(f"{url}/edit/").content.decode()
+    assert re.findall(r'<(?:input|textarea|select)[^>]* id="edit-(\w+)"', form) == ["labels"]
+    alice.post(f"{url}/edit/", {"labels": "project=apollo"})
+    chosen = {"do": "labels", "job": [scene.waiting.pk]}
+    asked = alice.post("/jobs/selected/", chosen).content.decode()
+    assert "1 of 1 selected job will be changed." in asked
+    alice.post("/jobs/selected/", chosen | {"labels": "run=2", "removed": "", "confirmed": "yes"})
+    assert Job.objects.get(pk=scene.waiting.pk).spec["labels"] == {"project": "apollo", "run": "2"}
+    api = {"path": f"/api/v1{url}", "content_type": "application/json"}
+    assert alice.patch(data={"labels": {"run": "3"}}, **api).json()["labels"] == {"run": "3"}
+    refused = alice.patch(data={"priority": 4, "labels": {}}, **api)
+    assert refused.status_code == 409
+    assert "not priority" in refused.json()["detail"]
+    assert Job.objects.get(pk=scene.waiting.pk).spec["labels"] == {"run": "3"}
+    others = browser_of(scene.people.bob)
+    assert f'href="{url}/edit/"' not in others.get(f"{url}/").content.decode()
+
+
+def test_a_form_that_was_opened_before_the_job_ended_saves_nothing(scene: Scene, browser_of) -> None:
+    alice, url = browser_of(scene.people.alice), f"/jobs/{scene.waiting.pk}"
+    alice.post(f"{url}/cancel/")
+    answer = alice.post(f"{url}/edit/", edited(priority="9", labels="run=2"))
+    html = answer.content.decode()
+    assert answer.status_code == 422
+    assert "The job has ended meanwhile." in html
+    assert "run=2" in html
+    assert not scene.waiting.events.filter(kind="edited").exists()

@@ -1,4 +1,4 @@
-"""Users change the priority, labels, GPU types and times of jobs that have not ended."""
+"""Users change the priority, labels, GPU types and times of jobs, and the labels of ended jobs."""
 
 from __future__ import annotations
 
@@ -100,8 +100,30 @@ def test_ended_jobs_and_fields_of_the_program_stay(lab: World) -> None:
     with pytest.raises(SpecError, match="cannot be changed after the submit"):
         edit_job(actor=cast.bob, job=job, changes={"command": "rm -rf /"})
     cancel_job(actor=cast.bob, job=job)
-    with pytest.raises(Refused, match="has ended"):
-        edit_job(actor=cast.bob, job=job, changes={"priority": 1})
+    with pytest.raises(Refused, match="not priority, expected_hours") as refused:
+        edit_job(actor=cast.bob, job=job, changes={"labels": {"a": ""}, "priority": 1, "expected_hours": 2.0})
+    assert refused.value.field == "priority"
+    assert not job.labels.exists()
+
+
+def test_labels_of_ended_and_ending_jobs_change_and_nothing_else_does(lab: World) -> None:
+    cast = lab.people
+    ended, ending = (lab.submit(cast.bob, cast.astro, labels={"run": "1"}, name=name) for name in "ab")
+    cancel_job(actor=cast.bob, job=ended)
+    lab.quantum()
+    cancel_job(actor=cast.bob, job=ending)
+    for job, state in ((ended, Job.State.CANCELLED), (ending, Job.State.CANCELLING)):
+        job.refresh_from_db()
+        assert job.state == state
+        before = {name: value for name, value in vars(job).items() if name not in {"_state", "spec"}}
+        edit_job(actor=cast.alice, job=job, changes={"labels": {"group": "baseline"}})
+        job.refresh_from_db()
+        assert {name: vars(job)[name] for name in before} == before
+        assert job.spec["labels"] == dict(job.labels.values_list("key", "value")) == {"group": "baseline"}
+        [event] = job.events.filter(kind=EDITED)
+        assert text_of(event) == "alice changed the labels from run=1 to group=baseline"
+    with pytest.raises(NotAllowed):
+        edit_job(actor=cast.charlie, job=ended, changes={"labels": {}})
 
 
 def test_the_most_workers_are_bounded_by_the_other_fields(lab: World) -> None:

@@ -706,7 +706,7 @@ def edit(
     any_gpu_type: bool,
     **given: Any,
 ) -> None:
-    """Change fields of a job that has not ended."""
+    """Change fields of a job. Once it has ended, only its labels can be changed."""
     no_time_limit = given.pop("no_time_limit")
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if label:
