@@ -18,6 +18,7 @@ from scheduling.metrics.names import KINDS
 from scheduling.metrics.reading import TIME, JobMetrics, Series
 from scheduling.models import MetricStream
 
+MOST_JOBS = 6  # that are compared, the first one included; there are as many colours
 HEIGHT = 100
 TOP = 4.0  # the margin above and below the plot, in per cent of the picture's height
 MOST_LINES = 6  # as many as there are colours

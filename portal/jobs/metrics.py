@@ -20,6 +20,7 @@ from accounting.core.wording import number
 from portal.fragments import render_page
 from portal.jobs.detail import Strip, Stripe, colours_of, leases_of, why_ended
 from portal.jobs.metric_charts import (
+    MOST_JOBS,
     Axis,
     Steps,
     TimeAxis,
@@ -37,7 +38,6 @@ from scheduling.metrics.thinning import MOST
 from scheduling.models import Cluster, Job, Lease, Trade
 
 BETWEEN = re.compile(r"[,# ]+")  # between the ids of jobs to compare with
-MOST_JOBS = 6  # that are compared, the first one included
 SHORT = timedelta(minutes=5)  # of shorter runs, an axis of time has few points
 MOST_DRAWN = 24_000  # points by step on one page, about
 MOST_MARKS = 200  # leases, and trades, on one axis

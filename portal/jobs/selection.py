@@ -1,4 +1,7 @@
-"""Cancels, changes or resubmits several jobs that the user selected in the job list, after a page that lists them."""
+"""Cancels, changes or resubmits several jobs that the user selected in the job list, after a page that lists them.
+
+Also leads to the comparison of the selected jobs' metrics.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from portal.forms.form import Form, Values
 from portal.forms.posting import show
 from portal.jobs.editing import labels_in
 from portal.jobs.filters import with_generation
+from portal.jobs.metric_charts import MOST_JOBS
 from portal.user_request import UserRequest
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.cloning import clone_job
@@ -150,6 +154,8 @@ def selected(request: UserRequest) -> HttpResponse:
     """Lists the selected jobs and what is about to happen to them. If the user has confirmed it, does it."""
     choice = CHOICES.get(request.POST.get("do", ""))
     jobs = _selected(request)
+    if request.POST.get("do") == "compare":
+        return _compare(request, jobs)
     if choice is None or not jobs:
         messages.error(request, "Select one or more jobs first.")
         return redirect(_list(request))
@@ -158,6 +164,15 @@ def selected(request: UserRequest) -> HttpResponse:
         _perform(request, choice, jobs, form.cleaned_data)
         return redirect(_list(request))
     return _page(request, choice, jobs, form)
+
+
+def _compare(request: UserRequest, jobs: list[Job]) -> HttpResponse:
+    """Redirects to the comparison of the metrics of the jobs, oldest first."""
+    if not 2 <= len(jobs) <= MOST_JOBS:
+        messages.error(request, f"Select 2 to {MOST_JOBS} jobs to compare their metrics.")
+        return redirect(_list(request))
+    first, *others = sorted(job.pk for job in jobs)
+    return redirect(f"{reverse('job_metrics', args=[first])}?with={','.join(map(str, others))}")
 
 
 def _selected(request: UserRequest) -> list[Job]:

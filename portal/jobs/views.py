@@ -35,6 +35,7 @@ from portal.jobs.filters import GROUPS, PARAMETERS, JobFilter
 from portal.jobs.groups import groupings, groups_of
 from portal.jobs.idle import use_of
 from portal.jobs.listing import page_of
+from portal.jobs.metric_charts import MOST_JOBS
 from portal.jobs.remedies import links_of
 from portal.jobs.repeated import repeated_of
 from portal.lists.choices import choice_of, choosable
@@ -113,6 +114,7 @@ def jobs(request: UserRequest) -> HttpResponse:
             lambda: choosable(COLUMNS, columns, [f"{LABEL}{key}" for key in label_keys])
         ),
         "topics": topics_of_jobs(request.user),
+        "most_compared": MOST_JOBS,
     }
     return render_page(request, "jobs/list.html", context)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from portal.jobs.metrics import MOST_JOBS, compared
+from portal.jobs.metric_charts import MOST_JOBS
+from portal.jobs.metrics import compared
 from scheduling.models import Sweep, SweepMember
 from scheduling.sweeps.parameters import text_of
 

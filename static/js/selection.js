@@ -18,7 +18,10 @@ function show() {
   }
   const text = count ? `${count} selected:` : hint;
   if (label.textContent !== text) label.textContent = text; // each change wakes the observer below
-  for (const button of form.querySelectorAll("button")) button.disabled = count === 0;
+  for (const button of form.querySelectorAll("button")) {
+    const { least = 1, most = Infinity } = button.dataset;
+    button.disabled = count < Number(least) || count > Number(most);
+  }
   form.hidden = shown.length === 0;
 }
 

@@ -216,3 +216,22 @@ def test_a_form_that_was_opened_before_the_job_ended_saves_nothing(scene: Scene,
     assert "The job has ended meanwhile." in html
     assert "run=2" in html
     assert not scene.waiting.events.filter(kind="edited").exists()
+
+
+def test_selected_jobs_are_compared_by_their_metrics(scene: Scene, browser_of) -> None:
+    alice, jobs = browser_of(scene.people.alice), [scene.waiting.pk, scene.job.pk]
+    listed = alice.get("/jobs/").content.decode()
+    assert re.search(r'value="compare" data-least="2" data-most="6"', listed)
+    answer = alice.post("/jobs/selected/", {"do": "compare", "job": jobs}, follow=True)
+    one, other = sorted(jobs)
+    assert answer.redirect_chain == [(f"/jobs/{one}/metrics/?with={other}", 302)]
+    assert answer.status_code == 200
+    # One of the two is another team's, so that only one is left.
+    hidden = {"do": "compare", "job": [scene.job.pk, scene.other.pk], "back": "state=active"}
+    few = alice.post("/jobs/selected/", hidden, follow=True)
+    assert few.redirect_chain[0][0] == "/jobs/?state=active"
+    assert "Select 2 to 6 jobs to compare their metrics." in few.content.decode()
+    many = [scene.world.submit(scene.people.alice, scene.people.astro, name=f"n{n}").pk for n in range(7)]
+    assert alice.post("/jobs/selected/", {"do": "compare", "job": many})["Location"] == "/jobs/"
+    last = alice.post("/jobs/selected/", {"do": "compare", "job": many[:6]})["Location"]
+    assert last == f"/jobs/{many[0]}/metrics/?with={','.join(map(str, many[1:6]))}"
