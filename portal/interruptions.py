@@ -32,6 +32,7 @@ LABELS: Mapping[Cause, str] = {
     Cause.NO_RIGHT: "owner may no longer run jobs",
     Cause.PORTAL_STOPPED: "portal stopped",
     Cause.PERSON: "stopped by a person",
+    Cause.REPLACED: "rollout",
     Cause.ENDED: "program ended",
     Cause.UNREADY: "not ready",
 }

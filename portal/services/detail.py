@@ -24,11 +24,12 @@ from portal.readiness import what_to_do
 from portal.services.failures import crashes_in_rollout, failed_replicas, has_failed
 from scheduling.core.reason_labels import SHORT
 from scheduling.jobs.explain import Explainer
-from scheduling.leases.interruptions import first_start
+from scheduling.leases.interruptions import first_start, silent_since
 from scheduling.models import Job, JobForecast, Lease, Service, ServiceRevision
 from scheduling.services.crashes import crash_loop_of
 
 MOST_WORDS = 3  # number of reasons that a sentence lists
+ANSWERS_NOBODY = "The service then answers nobody until the new replica is ready."
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def status_of(service: Service) -> Label:
         return Label("Scaled to 0", "muted", "pause")
     if crashes_in_rollout(service):
         return Label("In trouble", "bad", "alert")
-    if service.good_id != service.current_id:
+    if service.good_id != service.current_id and (service.ready or not service.good_id):  # type: ignore[attr-defined]  # annotated
         return Label("Rolling out", "info", "starting")
     if service.ready >= service.replicas:  # type: ignore[attr-defined]  # annotated
         return Label("Up", "good", "check-circle")
@@ -165,6 +166,7 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
         told.append(
             "The rollout waits for GPUs, because the old replicas keep theirs until a new one is ready. With “Maximum "
             "missing replicas during a rollout” at 1, a new replica gets the GPUs of an old one."
+            + (f" {ANSWERS_NOBODY}" if service.replicas == 1 else "")
         )
     if service.why_unknown:
         told.append(f"Jobs cannot reach the service by its network name: {service.why_unknown}")
@@ -191,6 +193,8 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
     told = [
         f"{ready} of {counted(service.replicas, 'replica')} {'is' if 1 in (ready, service.replicas) else 'are'} ready."
     ]
+    if service.replicas and not ready and service.good_id and service.good_id != service.current_id:
+        told = [_silent_rollout(service)]
     told += _not_ready(members)
     if crashes := crash_loop_of(service, now=timezone.now()):
         told.append(f"{crashes.text}.")
@@ -211,6 +215,13 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
     if service.replicas > kept and not service.trouble and service.good_id == service.current_id:
         told.append(f"{_are(service.replicas - kept, 'replica', 'replicas')} will be created soon.")
     return told + _roll_out(service, members)
+
+
+def _silent_rollout(service: Service) -> str:
+    """Returns a sentence on a rollout while nobody answers, with the time since when."""
+    since = silent_since(service)
+    when = f" since {to_the_second(timezone.localtime(since), timezone.now())}" if since else ""
+    return f"Rolling out, no replica is ready{when}: {counted(service.replicas, 'replica')} wanted."
 
 
 def _expected(forecast: JobForecast) -> str:

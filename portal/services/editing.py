@@ -107,5 +107,9 @@ def _page(
     service: Service | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    context = form_context(draft, choices) | {"rules": rules, "service": service}
+    context = form_context(draft, choices) | {
+        "rules": rules,
+        "service": service,
+        "may_answer_nobody": service is not None and service.wanted and Rules.of(service).may_answer_nobody,
+    }
     return render(request, "services/form.html", context, status=status)

@@ -25,7 +25,7 @@ STATE = Case(
     When(~Q(trouble="") | Q(current__failed_at__isnull=False) & _IS_NOT_GOOD, then=Value("trouble")),
     When(replicas=0, then=Value("zero")),
     When(_IS_NOT_GOOD & Q(crashes=True), then=Value("trouble")),
-    When(_IS_NOT_GOOD, then=Value("rolling")),
+    When(_IS_NOT_GOOD & (Q(ready__gt=0) | Q(good=None)), then=Value("rolling")),
     When(ready__gte=F("replicas"), then=Value("up")),
     When(ready__gt=0, then=Value("partly")),
     default=Value("down"),

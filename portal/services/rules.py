@@ -74,6 +74,12 @@ class Rules:
         return numbers | {"auto_rollback": self.auto_rollback}
 
     @property
+    def may_answer_nobody(self) -> bool:
+        """Returns whether a rollout may leave no replica that is ready, with the numbers as typed."""
+        replicas, missing = read_number(self.replicas), read_number(self.max_unavailable)
+        return isinstance(replicas, int) and isinstance(missing, int) and 0 < replicas <= missing
+
+    @property
     def has_problem_of_rollouts(self) -> bool:
         return any(name != "replicas" for name in self.problems)
 

@@ -243,12 +243,12 @@ def _change(
 def let_one_be_missing(request: UserRequest, pk: int) -> HttpResponse:
     """Allows rollouts of a service to leave one replica missing. Has no effect if more may be missing already."""
     shown = visible_service(request.user, pk)
+    missing = max(1, shown.max_unavailable)
+    then = f" {detail.ANSWERS_NOBODY}" if shown.replicas <= missing else ""
     tell(
         request,
-        lambda: change_service(
-            actor=request.user, service=shown, max_unavailable=max(1, shown.max_unavailable)
-        ),
-        f"A rollout of {shown.name} may now leave {counted(max(1, shown.max_unavailable), 'replica')} missing.",
+        lambda: change_service(actor=request.user, service=shown, max_unavailable=missing),
+        f"A rollout of {shown.name} may now leave {counted(missing, 'replica')} missing.{then}",
     )
     return redirect("service", pk=pk)
 

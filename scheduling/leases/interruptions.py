@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from scheduling.core.event_texts import text_of
 from scheduling.leases.lifecycle import Event
 from scheduling.models import Job, JobEvent, JobForecast, Service
-from scheduling.models.event_codes import Cause
+from scheduling.models.event_codes import Cause, EventCode, ServiceEventKind
 
 READY, UNREADY = "ready", "unready"
 # The Cause of events that have none in their parameters, by kind of event.
@@ -52,9 +52,29 @@ def of_session(job: Job) -> list[Interruption]:
 def of_service(service: Service) -> list[Interruption]:
     """Returns the interruptions of all replicas of a service, latest first.
 
-    A replica that is ended by a rollout, or because the service needs fewer replicas, does not count as interrupted.
+    A replica that is ended by a rollout, or because the service needs fewer replicas, does not count as interrupted,
+    unless a rollout leaves no replica that answers: then the service is interrupted until a replica is ready, or until
+    it is stopped, removed or scaled to no replicas.
     """
-    return _read(JobEvent.objects.filter(job__service=service))
+    found = _read(JobEvent.objects.filter(job__service=service))
+    gaps = [one for one in found if one.cause is Cause.REPLACED]
+    if not gaps:
+        return found
+    kinds = [ServiceEventKind.STOPPED, ServiceEventKind.REMOVED, ServiceEventKind.SCALED]
+    told = service.events.filter(kind__in=kinds, at__gte=gaps[-1].began)
+    unwanted = [event.at for event in told if event.detail.get("replicas", 0) == 0]
+    return [_until_unwanted(one, unwanted) if one in gaps else one for one in found]
+
+
+def silent_since(service: Service) -> datetime | None:
+    """Returns since when no replica of a service answers, of which none is ready now; None if this is unknown."""
+    return max((one.began for one in of_service(service) if one.ended is None), default=None)
+
+
+def _until_unwanted(one: Interruption, unwanted: Iterable[datetime]) -> Interruption:
+    """Ends an interruption at the first time in `unwanted` that is in it."""
+    within = [at for at in unwanted if one.began <= at and (one.ended is None or at < one.ended)]
+    return replace(one, ended=min(within, default=one.ended))
 
 
 def first_start(jobs: Iterable[Job]) -> JobForecast | None:
@@ -77,10 +97,26 @@ def _read(events: QuerySet[JobEvent]) -> list[Interruption]:
     latest = list(told.order_by("-at", "-id")[:MOST_EVENTS])
     found: list[Interruption] = []
     places: dict[int | None, _Place] = {}
+    gap: Interruption | None = None  # a rollout has left no replica that answers
     for event in reversed(latest):
-        places.setdefault(event.job.slot, _Place(found)).hear(event)
-    found += [place.away for place in places.values() if place.away is not None]
+        place = places.setdefault(event.job.slot, _Place(found))
+        answered = place.answers
+        place.hear(event)
+        if gap is not None and place.answers:
+            found.append(replace(gap, ended=event.at))
+            gap = None
+        if (
+            answered
+            and event.code == EventCode.SERVICE_CHANGES
+            and not any(one.answers for one in places.values())
+        ):
+            gap = _interruption(event, Cause.REPLACED)
+    found += [one for one in (gap, *(place.away for place in places.values())) if one is not None]
     return sorted(found, key=lambda one: one.began, reverse=True)
+
+
+def _interruption(event: JobEvent, cause: Cause) -> Interruption:
+    return Interruption(event.job_id, event.job.name, cause, text_of(event), event.at, None)
 
 
 class _Place:
@@ -92,21 +128,21 @@ class _Place:
 
     def __init__(self, over: list[Interruption]) -> None:
         self._over = over
-        self._answers = False
+        self.answers = False
         self.away: Interruption | None = None
 
     def hear(self, event: JobEvent) -> None:
         if event.kind == READY:
-            self._answers = True
+            self.answers = True
             self._end(event.at)
             return
         cause = Cause(event.detail.get("cause", BY_KIND[event.kind]))
         if cause is Cause.REPLACED:
-            self._answers = False
+            self.answers = False
             self._end(event.at)
-        elif self._answers:
-            self._answers = False
-            self.away = Interruption(event.job_id, event.job.name, cause, text_of(event), event.at, None)
+        elif self.answers:
+            self.answers = False
+            self.away = _interruption(event, cause)
         elif self.away is not None and self.away.cause is Cause.UNREADY:
             # The program stopped answering before the cause was observed.
             self.away = replace(self.away, cause=cause, text=text_of(event))

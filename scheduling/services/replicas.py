@@ -171,7 +171,7 @@ class _ServiceState:
             return Message.of(EventCode.SERVICE_REMOVED, **name)
         if service.stopped_at:
             return Message.of(EventCode.SERVICE_STOPPED, **name)
-        if service.current is not None and job.revision_id != service.current_id:
+        if service.replicas and service.current is not None and job.revision_id != service.current_id:
             return Message.of(EventCode.SERVICE_CHANGES, **name, revision=service.current.number)
         return Message.of(EventCode.SERVICE_SHRINKS, **name, replicas=service.replicas)
 

@@ -212,8 +212,14 @@ def test_the_api_says_of_a_stuck_rollout_what_its_page_says(scene: Scene, bob: C
     assert "1 replica waits for GPUs: " in html
     assert "The job needs" not in html, "the paragraph on the rollout explains the wait"
     assert "Set maximum missing replicas to 1" in html
+    then = "The service then answers nobody until the new replica is ready."
+    assert then in shown["trouble"]
+    assert "so it is with these numbers" not in html
+    assert "The rollout may end all replicas" not in text_of(bob.get(f"{page_of(service)}update/"))
     unstuck = text_of(bob.post(f"{page_of(service)}allow-missing/", follow=True))
-    assert "A rollout of supernova-api may now leave 1 replica missing." in unstuck
+    assert f"A rollout of supernova-api may now leave 1 replica missing. {then}" in unstuck
+    assert "so it is with these numbers" in unstuck
+    assert "The rollout may end all replicas" in text_of(bob.get(f"{page_of(service)}update/"))
     assert "The rollout waits for GPUs" not in unstuck
     assert "Set maximum missing replicas to 1" not in unstuck
     service.refresh_from_db()
@@ -243,7 +249,14 @@ def test_a_rollout_that_crashes_is_in_trouble_and_says_what_comes_next(
         scene.world.fill()
         scene.world.carry_out()
     html = text_of(bob.get(page_of(service)))
-    assert "Rolling out" in html
+    assert re.search(r"Rolling out, no replica is ready since [^.]+: 1 replica wanted\.", html)
+    assert "note-warn" in html.split('id="replicas-title"')[0]
+    assert api("GET", f"/services/{service.pk}")[1]["status"] == "Down"
+    assert "supernova-api" in text_of(bob.get("/services/?state=down")), "the list has the same state"
+    assert "supernova-api" not in text_of(bob.get("/services/?state=rolling")).split("</thead>")[-1]
+    [gap] = api("GET", f"/services/{service.pk}")[1]["interruptions"]
+    assert (gap["cause"], gap["ended_at"]) == ("replaced", None)
+    assert "still interrupted" in html
     assert "Roll back to revision 1</button>" in html.split('id="replicas-title"')[0], (
         "a rollout can be given up"
     )

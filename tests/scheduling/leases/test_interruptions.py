@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from accounting.core.clock import now_from_database
 from scheduling.backends.base import End, Phase
 from scheduling.draining.actions import drain_node
-from scheduling.leases.interruptions import Interruption, back_by, of_service, of_session
-from scheduling.models import Job, JobForecast, Node
+from scheduling.leases.interruptions import Interruption, back_by, of_service, of_session, silent_since
+from scheduling.models import Job, JobForecast, Node, Service
 from scheduling.models.event_codes import Cause
 from scheduling.services.actions import change_service
 from scheduling.services.replicas import step_service
 from tests.scheduling.rounds.test_notices import sessions
-from tests.scheduling.services.test_services import come_up, fail, living, service_of
+from tests.scheduling.services.test_services import come_up, fail, living, service_of, spec
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db
@@ -90,6 +91,58 @@ def test_a_service_counts_each_place_and_neither_roll_outs_nor_scaling(lab: Worl
     change_service(actor=lab.people.bob, service=service, stopped=True)
     step_service(service_id=service.pk)
     assert causes(of_service(service)) == [(Cause.ENDED, True), (Cause.PERSON, False)]
+
+
+def roll_over(lab: World, service: Service) -> None:
+    """Begins a rollout that ends the only replica, which is ready."""
+    change_service(actor=lab.people.bob, service=service, max_unavailable=1, spec=spec(command="new"))
+    step_service(service_id=service.pk)
+    lab.carry_out()
+
+
+def test_a_rollout_that_leaves_no_ready_replica_interrupts_its_service_until_the_next_is_ready(
+    lab: World,
+) -> None:
+    service = service_of(lab, 1)
+    come_up(lab, service)
+    roll_over(lab, service)
+    [gap] = of_service(service)
+    assert (gap.cause, gap.name, gap.ended) == (Cause.REPLACED, "api-0-1", None)
+    assert gap.text == "Ended: the service api changes to revision 2"
+    assert silent_since(service) == gap.began
+    come_up(lab, service, ready=False)
+    assert causes(of_service(service)) == [(Cause.REPLACED, False)], (
+        "a replica that is not ready ends nothing"
+    )
+    come_up(lab, service)
+    assert causes(of_service(service)) == [(Cause.REPLACED, True)]
+    assert silent_since(service) is None
+
+
+def test_a_rollout_that_keeps_a_ready_replica_interrupts_nothing(lab: World) -> None:
+    service = service_of(lab, 2)
+    come_up(lab, service)
+    change_service(actor=lab.people.bob, service=service, max_unavailable=1, spec=spec(command="new"))
+    for _ in range(6):
+        come_up(lab, service)
+    assert service.good == service.current
+    assert of_service(service) == []
+
+
+@pytest.mark.parametrize("change", [{"stopped": True}, {"replicas": 0}], ids=["stopped", "scaled to none"])
+def test_a_rollout_interrupts_no_service_that_is_to_answer_nobody(lab: World, change: dict[str, Any]) -> None:
+    service = service_of(lab, 1)
+    come_up(lab, service)
+    roll_over(lab, service)
+    change_service(actor=lab.people.bob, service=service, **change)
+    step_service(service_id=service.pk)
+    [gap] = of_service(service)
+    assert (gap.cause, gap.ended) == (Cause.REPLACED, service.events.latest("pk").at)
+    other = service_of(lab, 1, spec=spec(name="web"))
+    come_up(lab, other)
+    change_service(actor=lab.people.bob, service=other, spec=spec(name="web", command="new"), replicas=0)
+    step_service(service_id=other.pk)
+    assert of_service(other) == [], "the rollout ends its replica because none is wanted"
 
 
 def test_a_service_is_back_when_its_first_waiting_replica_starts(lab: World) -> None:
