@@ -407,7 +407,7 @@ class Explainer:
 
     def _owed(self, job: Job) -> str:
         owed, _ = self._balance(job)
-        return f" The job's owner is owed {fixed(owed)} GPU-seconds." if owed > 1 else ""
+        return f" The job's owner is owed {fixed(owed)} GPU-seconds." if owed >= 1.5 else ""
 
     def _balance(self, job: Job) -> tuple[float, float]:
         """Returns the GPU-seconds that the job's owner is owed, and the owner's share in GPUs."""

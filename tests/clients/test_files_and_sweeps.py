@@ -126,7 +126,7 @@ def test_a_sweep_is_previewed_created_listed_and_cancelled(scene: Scene, fairlot
     words = ("--grid", "lr=0.1,0.01", "--grid", "name=a,b", "--at-once", 2, "--", "train {lr} {name}")
     done = fairlot(bob, "sweep", "create", "--dry-run", *words)
     said = " ".join(done.stderr.split())
-    assert "4 members with 1 GPUs each, at most 2 at once." in said
+    assert "4 members with 1 GPU each, at most 2 at once." in said
     assert "If each runs 1 h (no run time is known; enter the expected hours for a better estimate):" in said
     assert "4 GPU-hours, 12.00 EUR on A100, 4.80 EUR on V100." in said
     assert "train 0.1 a" in done.stdout

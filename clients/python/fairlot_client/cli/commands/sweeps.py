@@ -155,7 +155,7 @@ def estimated(preview: Any) -> list[str]:
         return ", ".join(pairs) or "no cost"
 
     return [
-        f"{preview['size']} members with {found['gpus_per_member']} GPUs each{bound}.",
+        f"{plural(preview['size'], 'member')} with {plural(found['gpus_per_member'], 'GPU')} each{bound}.",
         f"An hour of a member: {costs('cost_per_hour')}.",
         f"If each runs {found['hours']:g} h ({found['assumption']}):"
         f" {found['gpu_hours']:g} GPU-hours, {costs('cost')}.",
