@@ -1,13 +1,14 @@
 """Puts values in place of `{name}` in texts, as sweeps and templates do.
 
-In a command the value is quoted for the shell. `why_not_in_command` finds the places where quoting is not enough.
+In a command the value is quoted for the shell. Where quoting is not enough, a template is refused
+(`why_not_in_command`), and a sweep if one of its values would be read as something else there (`misread_in`).
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeAlias
 
 Value: TypeAlias = "str | int | float"
@@ -16,6 +17,7 @@ Value: TypeAlias = "str | int | float"
 UNCLEAR = ("`", "<<", "((", "[[", "$'", '$"')
 UNCLEAR_IN_QUOTES = ("$(", "${")
 BEFORE_WORD = " \t\n;&|()"
+BEFORE_NUMBER = BEFORE_WORD + "}0123456789"
 
 
 def pattern(names: Collection[str]) -> re.Pattern[str]:
@@ -88,27 +90,55 @@ def why_not_in_command(command: str, names: Collection[str]) -> str:
     Such places are inside quotes and comments, after a backslash, directly before < and >, and everywhere after a
     backtick, a here document, an arithmetic expression, or a substitution inside double quotes.
     """
+    for name, why, _ in _doubtful(command, names):
+        return (
+            f"contains {{{name}}} {why}; its value would not stay one word there. Write it without"
+            " quotes, as a word of its own"
+        )
+    return ""
+
+
+Misread: TypeAlias = Callable[[str], bool]
+
+
+def misread_in(command: str, names: Collection[str]) -> list[tuple[str, str, Misread]]:
+    """Returns each `{name}` that stands where some values would be read as something else than a part of one word.
+
+    With it come the place, in words, and a function that says of the text of a value whether it is such a value.
+    Everywhere, also inside quotes and in a script that another shell reads, a text that needs no quotes stays what it
+    is.
+    """
+    found = {(name, why): misread for name, why, misread in _doubtful(command, names)}
+    return [(name, why, misread) for (name, why), misread in found.items()]
+
+
+def _needs_quotes(text: str) -> bool:
+    return shlex.quote(text) != text
+
+
+def _doubtful(command: str, names: Collection[str]) -> Iterator[tuple[str, str, Misread]]:
+    """Yields each `{name}` that does not stand bare: the name, the place, and which values are misread there."""
     places = list(_places(command))
     for found in pattern(names).finditer(command) if names else ():
         if found["escaped"]:
             continue
-        follows = command[found.end() : found.end() + 1]
-        if why := places[found.start()] or (f"directly before {follows}" if follows in ("<", ">") else ""):
-            return (
-                f"contains {{{found['name']}}} {why}; its value would not stay one word there. Write it without"
-                " quotes, as a word of its own"
-            )
-    return ""
+        start, end = found.span()
+        before, follows = command[max(start - 1, 0) : start], command[end : end + 1]
+        if why := places[start]:
+            yield found["name"], why, _needs_quotes
+        # As in `2>file`: a number alone is the number of a file.
+        elif follows in ("<", ">") and (not before or before in BEFORE_NUMBER):
+            yield found["name"], f"directly before {follows}", str.isdecimal
 
 
 def _places(command: str) -> Iterator[str]:
     """Yields, for each character of a shell command, where it stands; "" where a quoted text stays one word."""
-    quote, unclear, is_escaped, is_comment = "", "", False, False
+    quote, unclear, is_escaped, is_comment, begins_word = "", "", False, False, True
     for at, char in enumerate(command):
         if not unclear and quote != "'" and not is_comment:
             marks = UNCLEAR_IN_QUOTES + UNCLEAR if quote else UNCLEAR
             unclear = next((f"after {mark}" for mark in marks if command.startswith(mark, at)), "")
-        if not (quote or is_escaped) and char == "#" and (at == 0 or command[at - 1] in BEFORE_WORD):
+        if char == "#" and begins_word and not (quote or is_escaped):
             is_comment = True
         yield unclear or (
             "in a comment"
@@ -119,6 +149,9 @@ def _places(command: str) -> Iterator[str]:
             if is_escaped
             else ""
         )
+        # A backslash at the end of a line neither begins nor ends a word.
+        if not command.startswith("\\\n", at - 1 if is_escaped else at):
+            begins_word = char in BEFORE_WORD and not (quote or is_escaped)
         if is_comment:
             is_comment = char != "\n"
         elif is_escaped:

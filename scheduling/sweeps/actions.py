@@ -27,7 +27,7 @@ from scheduling.models.ownership import require_changeable
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.spec.members import INDEX, why_no_metric
 from scheduling.spec.placeholders import unknown_in
-from scheduling.sweeps.commands import check_lengths, check_members, spec_of_member
+from scheduling.sweeps.commands import check_lengths, check_members, check_places, spec_of_member
 from scheduling.sweeps.parameters import Parameters, Values
 
 MOST_AT_ONCE = 1_000_000
@@ -247,6 +247,7 @@ def _members(spec: JobSpec, parameters: Parameters) -> list[Values]:
     check_members(spec, parameters.names)
     members = list(parameters.expand())
     check_lengths(spec, members)
+    check_places(spec, members)
     JobSpec.parse(spec_of_member(spec, 0, members[0]).to_dict())
     return members
 

@@ -7,10 +7,10 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from accounting.core.wording import fixed
+from accounting.core.wording import fixed, shown
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.spec.members import INDEX, INDEX_VARIABLE
-from scheduling.spec.placeholders import pattern, render
+from scheduling.spec.placeholders import misread_in, pattern, render
 from scheduling.sweeps.parameters import Values, text_of
 
 LONGEST_NAME = 120  # of a job
@@ -82,3 +82,23 @@ def check_lengths(base: JobSpec, members: Sequence[Values]) -> None:
                 what = "is" if field == "command" else "a role's command is"
                 most = fixed(LONGEST_COMMAND)
                 raise SpecError({field: f"{what} too long for member {index}: more than {most} characters"})
+
+
+def check_places(base: JobSpec, members: Sequence[Values]) -> None:
+    """Raises SpecError if a value of a member would not stay a part of one word where the command names it."""
+    names = members[0].keys() if members else ()
+    commands = [("command", base.command), *(("roles", role.command) for role in base.roles)]
+    for field, command in commands:
+        for name, why, is_misread in misread_in(command, [*names, INDEX]):
+            for index, values in enumerate(members):
+                text = str(index) if name == INDEX else text_of(values[name])
+                if is_misread(text):
+                    variable = INDEX_VARIABLE if name == INDEX else name
+                    raise SpecError({field: _misread(name, why, shown(text), variable)})
+
+
+def _misread(name: str, why: str, value: str, variable: str) -> str:
+    return (
+        f"contains {{{name}}} {why}, where the shell would not read the value {value} as a part of one word."
+        f' Write {{{name}}} without quotes, as a word of its own, or use the variable: "${variable}"'
+    )

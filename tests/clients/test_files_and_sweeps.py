@@ -5,21 +5,28 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fairlot_client.cli.code import packed
 from fairlot_client.cli.commands.sweeps import value_of
+from fairlot_client.cli.spec import joined
 from fairlot_client.errors import ConnectionFailed
 from scheduling.backends.local import removal
 from scheduling.backends.local.files import JobFiles
 from scheduling.clusters.backend_factory import backend_for
 from scheduling.models import CodeUpload, Draft, Job, JobTemplate, Pipeline, Schedule, Service, Sweep
 from scheduling.pipelines.definition import Definition
+from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.placeholders import insert
+from scheduling.sweeps.commands import check_places, spec_of_member
 from tests.portal.scene import Scene
 
 
@@ -141,6 +148,56 @@ def test_a_sweep_is_previewed_created_listed_and_cancelled(scene: Scene, fairlot
     assert fairlot(scene.people.charlie, "sweep", "show", sweep.pk).exit_code == 4
     assert fairlot(bob, "sweep", "cancel", "tune").exit_code == 0
     assert Sweep.objects.get(pk=sweep.pk).state == Sweep.State.CANCELLED
+
+
+TEXT = st.text("a'\"\\$`;# {}n\n", max_size=5)
+WORDS = st.lists(
+    st.lists(TEXT | st.sampled_from(["{name}", "{{name}}", "${name}", "{index}"]), max_size=4).map("".join),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(words=WORDS, value=TEXT)
+@settings(max_examples=100, deadline=None)
+def test_the_words_of_a_sweep_arrive_with_the_values_whatever_they_contain(
+    words: list[str], value: str
+) -> None:
+    command = joined(["printf", "%s|", "+", *words], ["name", "index"])
+    base = JobSpec.model_construct(name="try", command=command, roles=[], variables={})
+    check_places(base, [{"name": value}])
+    ran = subprocess.run(
+        ["/bin/sh", "-c", spec_of_member(base, 0, {"name": value}).command],
+        capture_output=True,
+        check=True,
+        env={},
+    )
+    texts = {"name": value, "index": "0"}
+    assert ran.stdout.decode() == "".join(f"{insert(word, texts)}|" for word in ["+", *words])
+
+
+def test_a_parameter_among_the_words_of_a_command_or_script_is_one_word(
+    scene: Scene, fairlot, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/bash\necho $1\n")
+    create = ("sweep", "create", "--grid", "name=a b,x;y", "-n", "quoted")
+    for words, stored, shown in (
+        (
+            ["python", "-c", "print('hi')", "--name={name}"],
+            "'print('\"'\"'hi'\"'\"')' --name={name}",
+            "--name='a b'",
+        ),
+        ([script, "{name}"], f"{script} {{name}}", f"{script} 'x;y'"),
+        (["echo {name}"], "echo {name}", "echo 'a b'"),
+    ):
+        done = fairlot(scene.people.bob, *create, "--dry-run", "-o", "json", "--", *words)
+        assert shown in [one["command"][-len(shown) :] for one in json.loads(done.stdout)], done.output
+        assert fairlot(scene.people.bob, *create, "--", *words).exit_code == 0
+        assert Sweep.objects.latest("pk").spec["command"].endswith(stored)
+    refused = fairlot(scene.people.bob, *create, "--", "echo '{name}'")
+    assert refused.exit_code != 0
+    assert "Write {name} without quotes" in " ".join(refused.stderr.split())
 
 
 def test_the_rules_that_stop_a_sweep_or_its_members_are_options(scene: Scene, fairlot) -> None:

@@ -144,6 +144,7 @@ def test_a_place_where_a_value_may_not_stay_one_word_is_refused(command: str, wh
         "echo a#{x} $# {x}",
         "(echo {x}); echo '\\' {x}",
         "# don't\ngo {x}",
+        "go -x={x}>file",
     ],
 )
 def test_a_bare_word_of_a_command_is_accepted(command: str) -> None:

@@ -10,12 +10,19 @@ import subprocess
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scheduling.metrics.printed import MOST_METRICS, read_metrics
 from scheduling.spec.job_spec import JobSpec, SpecError
-from scheduling.sweeps.commands import LONGEST_COMMAND, check_lengths, check_members, render, spec_of_member
+from scheduling.sweeps.commands import (
+    LONGEST_COMMAND,
+    check_lengths,
+    check_members,
+    check_places,
+    render,
+    spec_of_member,
+)
 from scheduling.sweeps.parameters import MOST_MEMBERS, Parameters, text_of
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True).filter(lambda name: name != "index")
@@ -165,6 +172,85 @@ def test_a_shell_sees_the_value_in_command_and_variable() -> None:
     said = subprocess.run(member.argv, env=member.variables, capture_output=True, text=True, check=True)
     assert said.stdout == 'it\'s $HOME; `x` \\ "y"|it\'s $HOME; `x` \\ "y"|7-7'
     assert member.name == "try-7"
+
+
+def misread(spec: JobSpec, members: list[dict[str, Any]]) -> dict[str, str]:
+    try:
+        check_places(spec, members)
+    except SpecError as refused:
+        return dict(refused.problems)
+    return {}
+
+
+# A part of a word, as it is written and as the shell reads it; {what} is the value.
+PARTS = st.sampled_from(
+    [
+        ("{what}", "{what}"), ("'{what}'", "{what}"), ('"{what}"', "{what}"), ("'say \"{what}'", 'say "{what}'),
+        ('"it\'s {what}"', "it's {what}"), ("a", "a"), ("7", "7"), ("-x=", "-x="), ("\\ ", " "), ("\\'", "'"),
+        ("'a\\'", "a\\"), ('"\\""', '"'), ("''", ""), ("#", "#"), ("\\\n", ""), ("\\\\", "\\"),
+    ]
+)  # fmt: skip
+WORD = st.lists(PARTS, min_size=1, max_size=5)
+VALUES = st.text("ab7'\"\\$`;#& *{}>\n", max_size=6) | st.sampled_from(
+    ["0.1", "a b", "$HOME", "a;exit 1", "12"]
+)
+
+
+@given(
+    words=st.lists(WORD, max_size=3),
+    value=VALUES,
+    ends=st.sampled_from(["", " # no 'more", " >&1", " {what}>&1"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_shell_reads_a_value_as_a_part_of_one_word_or_the_sweep_is_refused(
+    words: list[list[tuple[str, str]]], value: str, ends: str
+) -> None:
+    assume(all(word[0][0] not in ("#", "\\\n") for word in words))
+    written = ["".join(part for part, _ in word) for word in words]
+    command = " ".join(["printf '%s|' +", *written]) + ends
+    base = JobSpec.model_construct(name="try", command=command, roles=[], variables={})
+    if problems := misread(base, [{"what": value}]):
+        assert shlex.quote(value) != value or value.isdecimal()
+        assert "Write {what} without quotes" in problems["command"]
+        return
+    ran = subprocess.run(
+        ["/bin/sh", "-c", spec_of_member(base, 0, {"what": value}).command],
+        capture_output=True, check=True, env={},
+    )  # fmt: skip
+    read = ["+", *("".join(part for _, part in word).replace("{what}", value) for word in words)]
+    read += [value] * ("{what}" in ends)
+    assert ran.stdout.decode() == "".join(f"{one}|" for one in read)
+
+
+@pytest.mark.parametrize(
+    ("command", "value", "says"),
+    [
+        ("run '{a}'", "a b", 'contains {a} inside quotes, where the shell would not read the value "a b"'),
+        (
+            'bash -c "run {a}"',
+            "a;b",
+            'Write {a} without quotes, as a word of its own, or use the variable: "$a"',
+        ),
+        ("run \\{a}", "$b", "after a backslash"),
+        ("run # {a}", "a\nb", "in a comment"),
+        ("run {a}>log", 3, "directly before >"),
+        ("run {index}>log", 0.5, 'use the variable: "$SWEEP_INDEX"'),
+        ("run '{a}' -x={a}>log $(({a}))", 0.5, ""),
+        ("run {a}>log", "a b", ""),
+    ],
+)
+def test_a_sweep_is_refused_where_one_of_its_values_would_be_misread(
+    command: str, value: str | float, says: str
+) -> None:
+    roles = [{"name": "chief", "command": command}, {"name": "worker"}]
+    for field, spec in (
+        ("command", JobSpec(name="x", command=command)),
+        ("roles", JobSpec.parse({"name": "x", "command": "work", "roles": roles})),
+    ):
+        problems = misread(spec, [{"a": 0.1}, {"a": value}])
+        assert list(problems) == ([field] if says else [])
+        assert says in problems.get(field, "")
+        assert misread(spec, []) == {}
 
 
 def test_the_commands_of_roles_have_the_values_too() -> None:

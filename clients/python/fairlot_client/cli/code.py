@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import click
 from fairlot_client.cli.app import App, talk
 from fairlot_client.cli.local_files import is_python, left_behind, opened, refuse_unknown, text_of
 from fairlot_client.cli.output import plural
-from fairlot_client.cli.spec import directives_of, read_options, require_command, script_of
+from fairlot_client.cli.spec import directives_of, joined, read_options, require_command, script_of
 
 # Folders that programs make again, or that are no code.
 SKIPPED = {
@@ -41,6 +40,7 @@ def spec_with_code(
     team: str | None = None,
     uploads: bool = True,
     may_be_incomplete: bool = False,
+    parameters: Collection[str] = (),
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the specification and the place that the arguments describe, like `read_options`.
 
@@ -62,7 +62,7 @@ def spec_with_code(
         if not (path or repository):
             path, command = Path(command[0]), (Path(command[0]).name, *command[1:])
         command = ("python", *command)
-        runs = shlex.join(command)
+        runs = joined(command, parameters)
     elif not (path or repository) and script_of(command) is None:
         refuse_unknown(command)
     incomplete = may_be_incomplete or bool(path and uploads)
@@ -73,6 +73,7 @@ def spec_with_code(
         base=base,
         directives=directives,
         may_be_incomplete=incomplete,
+        parameters=parameters,
     )
     if not (path or repository):
         path = folder_to_bring(app, spec)

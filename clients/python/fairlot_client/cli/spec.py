@@ -6,7 +6,7 @@ import io
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -148,11 +148,13 @@ def read_options(
     base: Mapping[str, Any] | None = None,
     directives: Mapping[str, Any] | None = None,
     may_be_incomplete: bool = False,
+    parameters: Collection[str] = (),
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the job specification, and the team and cluster as far as they are given.
 
     `base`, a specification to change, counts least; then the file, `directives` or the lines of the script, and the
-    options. Raises UsageError if there is nothing to run, unless the specification may be incomplete.
+    options. `parameters` are the names that may stand as `{name}` in the words of the command. Raises UsageError if
+    there is nothing to run, unless the specification may be incomplete.
     """
     spec = dict(base or {}) | (read_file(file) if file else {})
     _lay_over(spec, directives or {})
@@ -173,16 +175,38 @@ def read_options(
             )
         _lay_over(spec, directives)
         place |= place_of(directives)
-        spec["command"] = as_command(text, source, words[1:])
+        spec["command"] = as_command(text, source, words[1:], parameters)
         spec.setdefault("name", "stdin" if source == "-" else Path(source).stem)
     elif words:
-        spec["command"] = words[0] if len(words) == 1 else shlex.join(words)
+        spec["command"] = words[0] if len(words) == 1 else joined(words, parameters)
         spec.setdefault("name", name_of(shlex.split(words[0]) if len(words) == 1 else words))
     _lay_over(spec, options)
     place |= place_of(options)
     if not may_be_incomplete:
         require_command(spec)
     return spec, place
+
+
+def joined(words: Sequence[str], parameters: Collection[str] = ()) -> str:
+    """Returns the words as a shell command. Each `{name}` of a parameter stays outside of quotes, as the portal quotes
+    the value that it puts there."""
+    if not parameters:
+        return shlex.join(words)
+    names = "|".join(map(re.escape, parameters))
+    # `{{name}}`, which stands for {name}, and `${name}`, which is a variable, are text.
+    placeholder = re.compile(rf"\{{\{{(?:{names})\}}\}}|(?<!\$)(?P<bare>\{{(?:{names})\}})")
+
+    def quoted(word: str) -> str:
+        parts, end = [], 0
+        for found in placeholder.finditer(word):
+            if found["bare"]:
+                parts += [word[end : found.start()], found["bare"]]
+                end = found.end()
+        parts.append(word[end:])
+        texts = [part if at % 2 else part and shlex.quote(part) for at, part in enumerate(parts)]
+        return "".join(texts) or shlex.quote("")
+
+    return " ".join(map(quoted, words))
 
 
 def name_of(words: Sequence[str]) -> str:
@@ -290,8 +314,8 @@ def directives_of(text: str, source: str) -> dict[str, Any]:
     return found
 
 
-def as_command(text: str, source: str, arguments: Sequence[str]) -> str:
-    """Returns a shell command that runs a script with arguments, without its file.
+def as_command(text: str, source: str, arguments: Sequence[str], parameters: Collection[str] = ()) -> str:
+    """Returns a shell command that runs a script with arguments, without its file. `parameters` are as in `joined`.
 
     Raises UsageError if the script's interpreter cannot be given a script as text.
     """
@@ -310,7 +334,9 @@ def as_command(text: str, source: str, arguments: Sequence[str]) -> str:
     run = [*(interpreter or ["sh"]), "-c", text]
     # A shell takes the first argument after its script as the script's name; Python does not.
     name = [] if program.startswith("python") else ["script" if source == "-" else source]
-    return f"exec {shlex.join([*run, *name, *arguments])}"
+    return " ".join(
+        ["exec", shlex.join([*run, *name]), *([joined(arguments, parameters)] if arguments else [])]
+    )
 
 
 def _any_option(options: Mapping[str, Any]) -> bool:

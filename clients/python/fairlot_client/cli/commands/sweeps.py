@@ -122,7 +122,14 @@ def create(
     rules["stop_cancels"] = options.pop("stop_cancels") or None
     described = {name: options.pop(name) for name in ("grid", "random", "rows", "count", "seed")}
     parameters = parameters_of(**described)
-    spec, place = spec_with_code(app, file=file, command=command, options=options, uploads=not check)
+    spec, place = spec_with_code(
+        app,
+        file=file,
+        command=command,
+        options=options,
+        uploads=not check,
+        parameters=names_of(parameters),
+    )
     answer = app.client.preview_sweep(spec=spec, parameters=parameters, at_once=rules["at_once"], **place)
     for note in answer["notes"]:
         talk(note)
@@ -187,6 +194,12 @@ def parameters_of(
             "Give the parameters: --grid, --random, --list, or only --count for equal members."
         )
     return {"kind": "array", "count": count}
+
+
+def names_of(parameters: Any) -> list[str]:
+    """Returns the names that stand for values in the command of a sweep with these parameters."""
+    rows = parameters.get("rows") or [{}]
+    return [*(parameters.get("grid") or parameters.get("random") or rows[0]), "index"]
 
 
 def value_of(text: str) -> Any:
