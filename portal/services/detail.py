@@ -29,6 +29,7 @@ from scheduling.models import Job, JobForecast, Lease, Service, ServiceRevision
 from scheduling.services.crashes import crash_loop_of
 
 MOST_WORDS = 3  # number of reasons that a sentence lists
+CALLERS_GET = "Callers get the status 503 from Fairlot."
 ANSWERS_NOBODY = "The service then answers nobody until the new replica is ready."
 
 
@@ -188,11 +189,15 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
     see."""
     if service.removed_at or service.stopped_at:
         left = f" {_are(len(members), 'replica is', 'replicas are')} ending." if members else ""
-        return [f"{'The service was removed' if service.removed_at else 'The service is stopped'}.{left}"]
+        if service.removed_at:
+            return [f"The service was removed.{left}"]
+        return [f"The service is stopped. {CALLERS_GET}{left}"]
     ready = sum(member.is_ready for member in members)
     told = [
         f"{ready} of {counted(service.replicas, 'replica')} {'is' if 1 in (ready, service.replicas) else 'are'} ready."
     ]
+    if not service.replicas:
+        told = [f"The service is scaled to 0 replicas. {CALLERS_GET}"]
     if service.replicas and not ready and service.good_id and service.good_id != service.current_id:
         told = [_silent_rollout(service)]
     told += _not_ready(members)
@@ -250,7 +255,7 @@ def _not_ready(members: Sequence[Member]) -> list[str]:
 
 def _roll_out(service: Service, members: Sequence[Member]) -> list[str]:
     revision = service.current
-    if revision is None or service.good_id == service.current_id:
+    if revision is None or not service.replicas or service.good_id == service.current_id:
         return []
     of_it = [member for member in members if member.job.revision_id == revision.pk]
     proven = sum(member.job.first_ready_at is not None for member in of_it)

@@ -168,6 +168,8 @@ class TestServices:
             bob, "service", "create", "--port", 8000, "-n", "chat", "--replicas", 1, "serve"
         ).stdout.strip()
         service = Service.objects.get(pk=made)
+        one = fairlot(bob, "service", "scale", "chat", 1)
+        assert f"Service {made} has 1 replica from now on." in one.stdout + one.stderr
         for line in (
             "scale chat 2",
             "update chat -e A=1",

@@ -379,7 +379,10 @@ def test_scaling_stopping_starting_and_removing(scene: Scene, bob: Client) -> No
     html = text_of(bob.get(page))
     assert "from 2 to 5 replicas" in html
     assert html.index('id="scale"') < html.index('id="replicas-title"') < html.index('id="rollouts"')
-    assert "Scaled to 0" in text_of(bob.post(f"{page}scale/", {"replicas": "0"}, follow=True))
+    html = text_of(bob.post(f"{page}scale/", {"replicas": "0"}, follow=True))
+    assert "Scaled to 0" in html
+    assert "The service is scaled to 0 replicas. Callers get the status 503 from Fairlot." in html
+    assert "0 of 0" not in html
     audited = AuditEvent.objects.filter(verb="service.change").latest("pk")
     assert (audited.before, audited.after) == ({"replicas": 5}, {"replicas": 0}), (
         "scaling changes nothing else"
@@ -407,7 +410,8 @@ def test_scaling_stopping_starting_and_removing(scene: Scene, bob: Client) -> No
         assert said in text_of(wrong)
         assert ('id="rollouts" open' in text_of(wrong)) == (verb == "rollouts")
     assert bob.get(f"{page}scale/").headers["Location"] == page, "a reload after a refusal"
-    assert "The service is stopped." in text_of(bob.post(f"{page}stop/", follow=True))
+    stopped = text_of(bob.post(f"{page}stop/", follow=True))
+    assert "The service is stopped. Callers get the status 503 from Fairlot." in stopped
     assert "Started by bob" in text_of(bob.post(f"{page}start/", follow=True))
     assert "No services yet" in text_of(bob.post(f"{page}remove/", follow=True))
     html = text_of(bob.get(page))

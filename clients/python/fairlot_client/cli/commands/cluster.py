@@ -13,6 +13,7 @@ from fairlot_client.cli.output import (
     Column,
     hours,
     output_option,
+    plural,
     show_done,
     show_one,
     show_rows,
@@ -182,7 +183,9 @@ def _talk_of_what_is_left(left: Any) -> None:
     for one in left["capacity"]:
         talk(f"{one['generation']}: {one['before']} GPUs in use now, {one['after']} after the drain.")
     for one in left["services"]:
-        talk(f"The service {one['service']} has {one['lost']} of its {one['wanted']} replicas there.")
+        talk(
+            f"The service {one['service']} has {one['lost']} of its {plural(one['wanted'], 'replica')} there."
+        )
     for one in left["reservations"]:
         talk(
             f"The reservation {one['name']} of {one['team']} has {one['gpus']} GPUs there from {one['begins']}."

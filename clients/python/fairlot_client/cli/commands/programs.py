@@ -17,6 +17,7 @@ from fairlot_client.cli.output import (
     limit_options,
     list_options,
     output_option,
+    plural,
     points_option,
     show_created,
     show_done,
@@ -262,7 +263,7 @@ def create_service(
 def scale(app: App, service: str, replicas: int) -> None:
     """Change the number of replicas of a service."""
     made = app.client.change_service(finding.service_id_of(app, service), replicas=replicas)
-    show_done(app, f"Service {made['id']} has {made['replicas']} replicas from now on.", made)
+    show_done(app, f"Service {made['id']} has {plural(made['replicas'], 'replica')} from now on.", made)
 
 
 @service.command("update")
