@@ -57,6 +57,8 @@ QUERIES: dict[str, int | range] = {
     "the export xdmod.txt": up_to(9),
     "a statement with its labels": range(30, 37),
     "the fairness report": up_to(17),
+    # Of each job: itself, GPU types, booked cost and unbooked leases with prices. Two read the metrics of both.
+    "the comparison of two jobs": up_to(19),
     "the list of secrets": 6,
     # Seven of these queries read session, user, side bar, announcements and clock; one reads the reports that the user
     # receives by mail.

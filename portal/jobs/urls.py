@@ -1,6 +1,6 @@
 from django.urls import path
 
-from portal.jobs import bill, editing, file_views, log_views, metrics, selection, storage, views
+from portal.jobs import bill, comparing, editing, file_views, log_views, metrics, selection, storage, views
 from portal.jobs.columns import COLUMNS
 from portal.jobs.filters import PARAMETERS, JobFilter
 from portal.lists.choices import columns_view
@@ -32,7 +32,7 @@ urlpatterns = [
     path("jobs/<int:pk>/bill/correct/", bill.correct, name="job_bill_correct"),
     path("jobs/<int:pk>/spec/", views.spec, name="job_spec"),
     path("jobs/<int:pk>/compare/", views.compare_with, name="job_compare_with"),
-    path("jobs/<int:pk>/compare/<int:other>/", views.compare, name="job_compare"),
+    path("jobs/<int:pk>/compare/<int:other>/", comparing.compare, name="job_compare"),
     path("jobs/<int:pk>/sharing/", views.sharing, name="job_sharing"),
     path("jobs/<int:pk>/snooze/", views.snooze, name="job_snooze"),
     path("jobs/<int:pk>/remedy/", views.remedy, name="job_remedy"),

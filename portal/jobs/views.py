@@ -10,7 +10,7 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
@@ -57,8 +57,7 @@ from scheduling.metrics.progress import reached_by
 from scheduling.models import Job, JobEvent, JobLabel, LabelKey
 from scheduling.models.jobs import job_in_sight
 from scheduling.models.templates import version_in_sight
-from scheduling.spec.differences import differences
-from scheduling.spec.job_spec import JobSpec, SpecError
+from scheduling.spec.job_spec import SpecError
 
 EVENTS_PER_PAGE = 100
 LEASES_PER_PAGE = 25
@@ -171,15 +170,6 @@ def spec(request: UserRequest, pk: int) -> HttpResponse:
     shown = visible_job(request, pk)
     context = frame(request, shown, "spec") | {"yaml": detail.yaml_of(shown)}
     return render_page(request, "jobs/spec.html", context)
-
-
-@require_safe
-def compare(request: UserRequest, pk: int, other: int) -> HttpResponse:
-    """Shows the fields in which the specifications of two jobs differ."""
-    pair = [visible_job(request, pk), visible_job(request, other)]
-    was, now = (JobSpec.stored(job.spec) for job in pair)
-    context = {"pair": pair, "one": pair[0], "other": pair[1], "differences": differences(was, now)}
-    return render(request, "jobs/compare.html", context | {"was": f"Job {pk}", "now": f"Job {other}"})
 
 
 @require_safe

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.test import Client
@@ -12,7 +13,9 @@ from portal.submit.fields import Fields, digest
 from scheduling.jobs.submitting import submit_job
 from scheduling.models import Job
 from scheduling.spec.job_spec import JobSpec
+from tests.portal.jobs.test_metrics import SOURCE, record
 from tests.portal.scene import Scene
+from tests.query_counts import queries_of
 
 
 @pytest.fixture
@@ -83,3 +86,28 @@ def test_nobody_learns_of_a_job_that_they_may_not_see(scene: Scene, browser_of) 
     assert Job.objects.latest("id").cloned_from is None
     Job.objects.filter(pk=own.pk).update(cloned_from=scene.job)  # as if Charlie had left Astro
     assert "cloned from" not in charlie.get(f"/jobs/{own.pk}/").content.decode()
+
+
+def test_the_comparison_has_the_results_and_the_last_metrics_of_both_jobs(scene: Scene, bob: Client) -> None:
+    one, other = scene.job, scene.waiting
+    record(one, SOURCE.OUTPUT, {"loss": [3.0, 2.0, 0.25], "accuracy": [0.5]})
+    record(one, SOURCE.MACHINE, {"gpu_utilisation@n1/0": [10.0, 40.0], "gpu_utilisation@n1/1": [10.0, 60.0]})
+    record(other, SOURCE.OUTPUT, {"loss": [3.0, 0.5]})
+    one.refresh_from_db()
+    Job.objects.filter(pk=one.pk).update(created_at=one.first_started_at - timedelta(seconds=90))
+    url = reverse("job_compare", args=[one.pk, other.pk])
+    bob.get(url)
+    with queries_of("the comparison of two jobs"):
+        told = text_of(bob.get(url).content.decode())
+    assert "State Running Queued" in told
+    assert re.search(r"GPU type (A100|V100) –", told)
+    assert re.search(r"Waiting time 1 min 30 s \d[^–]*? so far Duration", told)
+    assert re.search(r"Duration [^–]*so far – GPU time", told)
+    assert "GPU time 3 GPU-h so far 1 GPU-h so far Cost 9.00 EUR so far 1.20 EUR so far" in told
+    assert "loss 0.25 0.5" in told
+    assert "accuracy 0.5 –" in told
+    assert "GPU utilisation (mean of the GPUs) 50 % –" in told
+    Job.objects.filter(pk=other.pk).update(
+        state=Job.State.CANCELLED, ended_at=other.created_at + timedelta(seconds=42)
+    )
+    assert re.search(r"Waiting time 1 min 30 s 42 s Duration", text_of(bob.get(url).content.decode()))
