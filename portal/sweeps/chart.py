@@ -25,10 +25,15 @@ WIDE = 100  # a range in which the highest value is this many times the lowest o
 
 @dataclass(frozen=True)
 class Scale:
-    """One axis: the position of each value, and the labels at its ends. `values` are all values on the axis."""
+    """One axis: the position of each value, and the labels at its ends.
+
+    - `values`: all values on the axis.
+    - `by_ratio`: whether they were drawn so that ratios count; the axis is logarithmic then, however short it is.
+    """
 
     name: str
     values: Sequence[Value]
+    by_ratio: bool = False
 
     @property
     def numbers(self) -> list[float]:
@@ -40,7 +45,9 @@ class Scale:
 
     @property
     def is_logarithmic(self) -> bool:
-        return self.is_numeric and min(self.numbers) > 0 and max(self.numbers) >= WIDE * min(self.numbers)
+        if not self.is_numeric or min(self.numbers) <= 0:
+            return False
+        return self.by_ratio or max(self.numbers) >= WIDE * min(self.numbers)
 
     @property
     def texts(self) -> list[str]:
@@ -93,7 +100,15 @@ def draw(sweep: Sweep, best_members: Sequence[SweepMember]) -> Chart | None:
     members = best_members[:MOST_LINES]
     if len(members) < 2:
         return None
-    scales = [_of_parameter(name, members) for name in sweep.names[:MOST_AXES]]
+    drawn = sweep.parameters.get("random", {})
+    scales = [
+        Scale(
+            name,
+            [member.parameters[name] for member in members],
+            by_ratio=drawn.get(name, {}).get("distribution") == "log_uniform",
+        )
+        for name in sweep.names[:MOST_AXES]
+    ]
     if not scales:
         scales = [Scale("index", [member.index for member in members])]
     scales.append(Scale(sweep.metric, [member.metrics[sweep.metric] for member in members]))
@@ -130,10 +145,6 @@ def _in_words(member: SweepMember, sweep: Sweep) -> str:
 
 def _address(member: SweepMember, sweep: Sweep) -> str:
     return reverse("job", args=[member.job_id]) if member.job_id else reverse("sweep", args=[sweep.pk])
-
-
-def _of_parameter(name: str, members: Sequence[SweepMember]) -> Scale:
-    return Scale(name, [member.parameters[name] for member in members])
 
 
 def _x(place: int, count: int) -> float:

@@ -18,7 +18,7 @@ from portal.fragments import render_page
 from portal.reports.formats.answers import csv_answer
 from portal.sorting import Sorting
 from portal.sweeps.chart import MOST_LINES, draw
-from portal.sweeps.curves import curves_of
+from portal.sweeps.curves import curves_of, read_chosen, with_or_without
 from portal.sweeps.detail import causes_of, cost_of, waiting_of
 from portal.sweeps.listing import label_of
 from portal.user_request import UserRequest
@@ -58,6 +58,9 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
     causes = causes_of(shown, page)
     active = [one for one in page if one.state == SweepMember.State.ACTIVE and one.job_id]
     latest = latest_of([one.job_id for one in active if one.job_id]) if active else {}
+    chosen = read_chosen(request.GET.get("curves", ""))
+    curves = curves_of(shown, best_members, chosen)
+    drawn = curves["drawn"] if curves else []
     context = {
         "sweep": shown,
         "chip": label_of(shown),
@@ -68,7 +71,14 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
         "parameters": [(f"{PARAMETER}{name}", name) for name in shown.names],
         "metrics": [(f"{METRIC}{name}", name) for name in metrics],
         "hidden_metrics": len({*shown.metric_names} - {*metrics}),
-        "rows": [_row(shown, member, metrics, causes, latest) for member in page],
+        "rows": [
+            _row(shown, member, metrics, causes, latest)
+            | {
+                "is_drawn": member.index in drawn,
+                "curves": with_or_without(member.index, chosen, drawn) if member.job_id else "",
+            }
+            for member in page
+        ],
         "has_causes": any(causes.values()),
         "waiting": waiting_of(shown, request.user),
         "cost": cost_of(shown, request.user),
@@ -76,7 +86,8 @@ def sweep(request: UserRequest, pk: int) -> HttpResponse:
         "best": best,
         "best_value": _metric_text(best.metrics[shown.metric]) if best else "",
         "chart": draw(shown, best_members),
-        "curves": curves_of(shown, best_members),
+        "curves": curves,
+        "chosen": chosen,
         "yaml": dump_stored(shown.spec),
         "may_change": Sweep.objects.changeable_by(request.user).filter(pk=pk).exists(),
         "may_run_failed": "failed" in shown.counts

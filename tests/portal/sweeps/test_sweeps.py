@@ -431,6 +431,33 @@ def test_the_curves_are_those_of_the_best_and_of_members_at_work(scene: Scene) -
     assert curves_of(make(scene.world, LR), []) is None, "without a metric"
 
 
+def test_a_user_chooses_the_members_whose_curves_are_drawn(scene: Scene, bob: Client) -> None:
+    sweep = ended(scene, 12)
+    for job in sweep.jobs.all():
+        record(job, MetricStream.Source.OUTPUT, {"loss": [2.0, 1.0]})
+    sweep.jobs.update(first_started_at=sweep.created_at, first_generation=scene.people.v100)
+
+    def drawn(url: str) -> tuple[list[int], dict[int, str]]:
+        """Returns the members that are drawn, and where the link in the row of each member leads."""
+        response = bob.get(url)
+        rows = re.findall(
+            r'<tr id="member-(\d+)".*?href="(\?[^"]*)#curves"', response.content.decode(), re.DOTALL
+        )
+        return response.context["curves"]["drawn"], {int(index): unescape(link) for index, link in rows}
+
+    page = f"/sweeps/{sweep.pk}/"
+    usual, links = drawn(page)
+    assert usual == [10, 9, 8, 7, 6, 5]
+    assert 11 in links, "a failed member has a curve, too"
+    now, links = drawn(page + links[11])
+    assert now == [10, 9, 8, 7, 6, 11]
+    now, _ = drawn(page + links[9])
+    assert now == [10, 8, 7, 6, 11]
+    assert drawn(f"{page}?curves=3")[0] == [3]
+    assert drawn(f"{page}?curves=x,")[0] == usual
+    assert "have no values of loss" in text_of_page(bob.get(f"{page}?curves=99"))
+
+
 def test_the_page_asks_once_for_the_best_members(scene: Scene, bob: Client) -> None:
     sweep = ended(scene, 12)
     with CaptureQueriesContext(connection) as asked:
@@ -458,6 +485,8 @@ def test_an_axis_orders_numbers_and_texts() -> None:
     assert Scale("a", [1, 2, 3]).parts() == [0, 0.5, 1]
     assert Scale("a", [5, 5]).parts() == [0.5, 0.5]
     assert Scale("a", [1, 10, 100]).parts() == pytest.approx([0, 0.5, 1])
+    assert Scale("a", [1, 2, 4], by_ratio=True).parts() == pytest.approx([0, 0.5, 1])
+    assert Scale("a", [0, 2, 4], by_ratio=True).parts() == [0, 0.5, 1]
     assert Scale("a", ["b", "a", 3]).parts() == [1, 0.5, 0]
     assert all(0 <= part <= 1 for part in Scale("a", [-1.7e308, 0, 1.7e308]).parts())
 
