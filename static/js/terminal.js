@@ -7,6 +7,7 @@ const part = () => document.getElementById("job-terminal");
 const jobRuns = () => part().dataset.job === "running";
 const state = document.querySelector("[data-terminal-state]");
 const again = document.querySelector("[data-terminal-new]");
+const here = document.querySelector("[data-shell-here]"); // takes over the shell that another window has
 
 const READ_EVERY = 64 * 1024; // bytes of output that were shown, after which the server is told
 const RETRIES = [0.5, 1, 2, 4, 8, 15, 15, 15, 15]; // seconds before each try to connect again
@@ -74,9 +75,14 @@ let isOver = true; // no terminal is open, and none is tried
 let shown = 0; // bytes that were shown since the server was told last
 let earlier = 0; // bytes of earlier output that are still to come; xterm.js must not answer questions in them
 
+function offer() {
+  again.hidden = !isOver || !jobRuns();
+  if (here) here.hidden = again.hidden || !asksFirst;
+}
+
 function say(text) {
   state.textContent = text;
-  again.hidden = !isOver || !jobRuns();
+  offer();
   markOwn();
 }
 
@@ -194,7 +200,7 @@ let didRun = jobRuns();
 document.addEventListener("htmx:after:swap", () => {
   const runs = jobRuns();
   if (runs && !didRun && isOver) start();
-  else if (!runs && isOver) again.hidden = true;
+  else if (!runs && isOver) offer();
   didRun = runs;
   markOwn();
 });
