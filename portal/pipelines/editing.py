@@ -98,7 +98,7 @@ class Check:
     def yaml_problems(self) -> dict[str, str]:
         """Returns the problems as the page lists them; those of uploads stand beside the uploads."""
         return {
-            "" if path == "yaml" else path: text[:1].upper() + text[1:] if path in ("", "yaml") else text
+            path: text if path else text[:1].upper() + text[1:]
             for path, text in self.problems.items()
             if path != "code"
         }

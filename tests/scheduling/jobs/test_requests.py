@@ -695,8 +695,8 @@ class TestMail:
 
     def test_a_requester_who_left_the_team_is_not_notified(self, cast: Cast) -> None:
         request = asked(cast)
-        mails().all().delete()
         remove_member(actor=cast.ada, membership=cast.alice.memberships.get())
+        mails().all().delete()
         approve_request(actor=cast.olga, request=request)
         assert list(mails().values_list("address", flat=True)) == ["charlie@example.org"]
 

@@ -321,7 +321,7 @@ def test_files_stay_as_long_as_a_pipeline_may_need_them(lab: World, monkeypatch:
     assert remove_files(after=timedelta(0)) == 1
     assert removed == [lone.pk]
     for job in (other, job_of(pipeline, "a")):
-        with pytest.raises(Refused, match="pipeline that has not ended"):
+        with pytest.raises(Refused, match="pipeline or session that has not ended"):
             delete_files(actor=lab.people.bob, job=job)
     finish(lab, pipeline)
     assert remove_files(after=timedelta(0)) == 5
