@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import AwareDatetime, ConfigDict
 
-from portal.api.fields import Line, Whole
+from portal.api.fields import Flag, Line, Whole
 from portal.api.jobs.schemas import EXAMPLE, NewJob
 from portal.api.versions import VERSION
 
@@ -53,7 +53,7 @@ class ScheduleTerms(NewJob):
 class NewSchedule(ScheduleTerms):
     """A schedule to create: the job specification, and the timetable and rules for submitting its jobs."""
 
-    paused: bool = Field(
+    paused: Flag = Field(
         False, description="True creates the schedule paused: it starts no runs until it is resumed."
     )
 
