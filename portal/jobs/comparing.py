@@ -62,8 +62,6 @@ def _result_of(job: Job, user: User, now: datetime) -> dict[str, str]:
     """Returns the figures of a job by their label. Those that still grow end with "so far"."""
     cost = cost_of(job, user)
     types = Lease.objects.filter(job=job).exclude(held_from=None).order_by("generation__name")
-    waited = job.waited_seconds
-    waiting = (now - job.created_at).total_seconds() if waited is None else waited
     duration = NONE
     if job.first_started_at:
         lasted = ((job.ended_at or now) - job.first_started_at).total_seconds()
@@ -73,7 +71,7 @@ def _result_of(job: Job, user: User, now: datetime) -> dict[str, str]:
     return {
         "State": job.get_state_display(),
         "GPU type": ", ".join(types.values_list("generation__name", flat=True).distinct()) or NONE,
-        "Waiting time": _so_far(amounts.duration(waiting), waited is not None),
+        "Waiting time": _so_far(amounts.duration(job.waited_seconds_at(now)), job.waited_seconds is not None),
         "Duration": duration,
         "GPU time": _so_far(hours, job.has_ended),
         "Cost": _so_far(costs, job.has_ended) if costs else NONE,

@@ -60,9 +60,7 @@ def work_of(shown: Pipeline, steps: Sequence[PipelineStep], user: User) -> Work:
         started = job.first_started_at if job else None
         found[step.pk] = StepWork(
             gpus=JobSpec.stored(step.spec).gpus,
-            waited_seconds=((started or job.ended_at or now) - job.created_at).total_seconds()
-            if job
-            else None,
+            waited_seconds=job.waited_seconds_at(now) if job else None,
             held_seconds=held[job.pk].total_seconds() if job and started else None,
             use=used.get(step.index, Use()),
             ends=ends.by_step.get(step.pk),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Self
 
@@ -340,7 +340,11 @@ class Job(models.Model):
     def waited_seconds(self) -> float | None:
         """Returns how long the job waited for its first start, or for its end without one; None while it waits."""
         until = self.first_started_at or self.ended_at
-        return (until - self.created_at).total_seconds() if until else None
+        return self.waited_seconds_at(until) if until else None
+
+    def waited_seconds_at(self, now: datetime) -> float:
+        """Returns how long the job has waited at the time `now`, or had waited when it started or ended before."""
+        return ((self.first_started_at or self.ended_at or now) - self.created_at).total_seconds()
 
     @property
     def is_at_end(self) -> bool:
